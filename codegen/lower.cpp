@@ -37,6 +37,7 @@
 #include "codegen/passes/remove_dead.h"
 #include "codegen/passes/sink_wgmma_waits.h"
 #include "codegen/passes/solve_layouts.h"
+#include "codegen/passes/split_roles.h"
 #include "codegen/thread_ir/verify.h"
 #include "codegen/tile_ir/effects.h"
 #include "codegen/tile_ir/verify.h"
@@ -83,6 +84,7 @@ struct Pass {
 };
 
 constexpr TileExpectations kRecorded = {};
+constexpr TileExpectations kSplit = {.are_roles_split = true};
 constexpr TileExpectations kSerial = {.are_loops_serial = true};
 constexpr TileExpectations kCounted = {.are_loops_serial = true, .are_groups_counted = true};
 constexpr TileExpectations kExpanded = {
@@ -99,9 +101,11 @@ constexpr Expectations kDeclared = {
 
 /// The pass list.
 constexpr Pass kPasses[] = {
-    {"check_roles", [](Lowering& l) { check_roles(l.kernel); }, kRecorded},
+    {"split_roles",
+     [](Lowering& l) { l.kernel = split_roles(l.kernel, l.target, l.notes.pipelines); }, kSplit},
+    {"check_roles", [](Lowering& l) { check_roles(l.kernel); }, kSplit},
     {"choose_products", [](Lowering& l) { choose_products(l.kernel, l.target, l.notes.products); },
-     kRecorded},
+     kSplit},
     {"pipeline_loops", [](Lowering& l) { l.kernel = pipeline_loops(l.kernel, l.notes.pipelines); },
      kSerial},
     {"count_async_groups", [](Lowering& l) { count_async_groups(l.kernel.body); }, kCounted},

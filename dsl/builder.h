@@ -141,6 +141,9 @@ struct PipelineOptions {
   /// round are issued behind this one, so that the rest of the round runs while they go on. PIPELINE_ACROSS
   /// if they are not known then, or must not be read yet.
   bool across = false;
+  /// True: a role of one more warp makes the copies and fills a ring of `stages` stages (2 to 8, RING_STAGES), in
+  /// place or not. See Builder::pipelined. PRODUCER with `across`: the role goes on to the next round by itself.
+  bool producer = false;
 };
 
 /// The order in which a persistent loop walks its tiles.
@@ -491,6 +494,17 @@ class TESSERA_API Builder {
   ///     k.copy(x.tile({row, i * 64}, {16, 64}), tile);
   ///     k.parallel({16, 64}, [&](Value r, Value c) { sum(r, c) += tile(r, c); });
   ///   });
+  ///
+  /// With `producer` one more warp makes the copies that could go ahead, in a role of its own as in roles(), and
+  /// runs the loops and conditions around the loop once more. The threads of the launch do all else: thread(), tile
+  /// operations and sync() mean them. The block has 32 threads more; 128 on sm_90a, where that gives threads that
+  /// multiply more registers. A copy stays with the threads of the launch if it converts, or if the kernel writes
+  /// the tensor. One warp copies faster by Engine::tensor than in pieces.
+  ///
+  /// PRODUCER, with the line of the statement in the way, if a copy, or a condition or bound around the loop, depends
+  /// on more than inputs and the indices of blocks and loops; if no copy can go; if the loop, or one around it, ends
+  /// early or stands in manual_sync; for sync_grid, sync_cluster, return_if and roles anywhere in the kernel.
+  ///   k.pipelined(0, ceil_div(depth, 64), {.stages = 4, .producer = true}, [&](Value i) { ... });
   template <LoopBody Fn>
   void pipelined(Arg begin, Arg end, int stages, const Fn& body,
                  SourceLoc loc = SourceLoc::here()) {

@@ -9,6 +9,22 @@
 #include "dsl/recorder.h"
 
 namespace tessera::dsl {
+namespace {
+
+/// The copies of the loop fill a ring.
+void check_producer(const Recorder& r, const PipelineOptions& pipeline, SourceLoc loc) {
+  if (pipeline.stages < 2) {
+    r.fail("RING_STAGES", "the stages of a ring are out of range", loc,
+           "2 .. 8 of a pipelined loop with `producer`", fmt::format("{}", pipeline.stages),
+           "the load role fills one stage while the others take another");
+  }
+  if (pipeline.across) {
+    r.fail("PRODUCER", "a pipelined loop with `across` and `producer`", loc, "one of them", {},
+           "leave out `across`: the load role goes on to the next round by itself");
+  }
+}
+
+}  // namespace
 
 void require_arity(const Recorder& recorder, size_t extents, int arity, SourceLoc loc) {
   if (extents != static_cast<size_t>(arity)) {
@@ -71,6 +87,8 @@ void Builder::loop(ir::LoopKind kind, Arg begin, Arg end, Arg step,
   node.stages = pipeline.stages;
   node.in_place = pipeline.in_place;
   node.across = pipeline.across;
+  node.producer = pipeline.producer;
+  if (pipeline.producer) check_producer(*recorder_, pipeline, loc);
   const char* name = kind == ir::LoopKind::unrolled     ? "u"
                      : kind == ir::LoopKind::vectorized ? "v"
                                                         : "s";

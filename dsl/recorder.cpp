@@ -221,14 +221,8 @@ void Recorder::check_role(const ir::Stmt& stmt) const {
          "the roles as the last statement of the kernel", {},
          "put it before k.roles, or into a role", open_.front().back().loc);
   }
-  const auto* sync = std::get_if<ir::Sync>(&stmt.node);
-  const auto* call = std::get_if<ir::ExternCall>(&stmt.node);
-  const char* what = nullptr;
-  if (sync != nullptr && sync->kind == ir::SyncKind::grid) what = "k.sync_grid";
-  if (sync != nullptr && sync->kind == ir::SyncKind::cluster) what = "k.sync_cluster";
-  if (call != nullptr && call->function->synchronises) what = "a function that synchronises";
-  if (std::holds_alternative<ir::Return>(stmt.node)) what = "k.return_if";
-  if (what == nullptr) return;
+  const std::string_view what = ir::refused_in_role(stmt);
+  if (what.empty()) return;
   fail("SYNC_ROLE", fmt::format("{} in role '{}'", what, role->name), stmt.loc,
        "a statement of the role's own threads", "one of all threads of the block",
        "put it before k.roles", role->loc);

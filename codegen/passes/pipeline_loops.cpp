@@ -20,10 +20,8 @@ class Pipeliner {
   struct Around;
 
  public:
-  Pipeliner(ir::Kernel& kernel, std::vector<std::string>& notes) : kernel_(kernel), notes_(notes) {
-    for_each_use(kernel.body,
-                 [&](const ir::BufferRef& buffer, bool) { ++uses_[storage_of(*buffer).id]; });
-  }
+  Pipeliner(ir::Kernel& kernel, std::vector<std::string>& notes)
+      : kernel_(kernel), notes_(notes), uses_(count_uses(kernel)) {}
 
   /// `around`: the serial loop whose body this is, or that of a condition in it; null for another body.
   ir::Body body(const ir::Body& from, Around* around = nullptr) {
@@ -145,7 +143,7 @@ class Pipeliner {
 
   ir::Kernel& kernel_;
   std::vector<std::string>& notes_;
-  std::map<int, int> uses_;
+  const std::map<int, int> uses_;
 };
 
 }  // namespace

@@ -267,8 +267,16 @@ const ir::BufferRef& target_of(const ir::Stmt& copy) {
   return loop != nullptr ? store_of(*loop).buffer : std::get<ir::Copy>(copy.node).to.buffer;
 }
 
+std::map<int, int> count_uses(const ir::Kernel& kernel) {
+  std::map<int, int> uses;
+  for_each_use(kernel.body,
+               [&](const ir::BufferRef& buffer, bool) { ++uses[storage_of(*buffer).id]; });
+  return uses;
+}
+
 std::vector<CopyGroup> find_copy_groups(const ir::Loop& loop, const std::map<int, int>& uses,
-                                        std::vector<std::string>& notes) {
+                                        std::vector<std::string>& notes,
+                                        const StaysBecause& stays) {
   const GroupFinder finder(loop, uses);
   std::map<size_t, CopyGroup> by_consumer;
   for (size_t i = 0; i < loop.body.size(); ++i) {
@@ -281,12 +289,14 @@ std::vector<CopyGroup> find_copy_groups(const ir::Loop& loop, const std::map<int
     for (const ir::Stmt& copy : producer.copies) {
       what += fmt::format("{}{}", what.empty() ? "" : ", ", text_of(copy));
     }
-    const std::string obstacle = finder.obstacle_of(producer);
-    notes.push_back(
-        obstacle.empty()
-            ? fmt::format("{}: {}: {} iterations ahead, {} versions", to_string(producer.loc), what,
-                          loop.stages, loop.versions())
-            : fmt::format("{}: {}: not ahead: {}", to_string(producer.loc), what, obstacle));
+    std::string obstacle = stays ? stays(producer) : std::string();
+    if (obstacle.empty()) obstacle = finder.obstacle_of(producer);
+    const std::string ahead =
+        loop.producer
+            ? fmt::format("by the load role, {} stages", loop.stages)
+            : fmt::format("{} iterations ahead, {} versions", loop.stages, loop.versions());
+    notes.push_back(fmt::format("{}: {}: {}", to_string(producer.loc), what,
+                                obstacle.empty() ? ahead : "not ahead: " + obstacle));
     if (!obstacle.empty()) continue;
     CopyGroup& group = by_consumer[producer.consumer];
     group.consumer = producer.consumer;

@@ -2,6 +2,7 @@
 // Which copies of a pipelined loop can be issued ahead of the iteration that reads them.
 
 #include <cstddef>
+#include <functional>
 #include <map>
 #include <set>
 #include <string>
@@ -36,10 +37,17 @@ struct CopyGroup {
   std::vector<Producer> producers;
 };
 
+/// The uses of each storage in the kernel, by its id.
+std::map<int, int> count_uses(const ir::Kernel& kernel);
+
+/// Why copies stay in their iteration; empty if nothing is in the way.
+using StaysBecause = std::function<std::string(const Producer&)>;
+
 /// Finds the copies of a pipelined loop that can be issued ahead, in groups ordered by first
-/// reader. `uses` counts the uses of each storage in the whole kernel, by id. Adds a note per
+/// reader. `uses` are those of the kernel; `stays` knows more reasons. Adds a note per
 /// statement that only copies: issued ahead, or why not.
 std::vector<CopyGroup> find_copy_groups(const ir::Loop& loop, const std::map<int, int>& uses,
-                                        std::vector<std::string>& notes);
+                                        std::vector<std::string>& notes,
+                                        const StaysBecause& stays = nullptr);
 
 }  // namespace tessera::codegen

@@ -5,37 +5,11 @@
 #include <algorithm>
 
 #include "codegen/pipelines/copy_groups.h"
+#include "codegen/pipelines/free_variables.h"
 #include "codegen/pipelines/replay.h"
 #include "codegen/tile_ir/effects.h"
 
 namespace tessera::codegen {
-namespace {
-
-/// Calls fn(var) for each variable that the statement or one inside it uses and does not bind.
-template <class Fn>
-void for_each_free(const ir::Stmt& stmt, std::set<ir::VarRef>& bound, const Fn& fn) {
-  for_each_expression(stmt, [&](const ir::Expr& e) {
-    std::vector<ir::VarRef> vars;
-    ir::collect_vars(e, vars);
-    for (const ir::VarRef& var : vars) {
-      if (!bound.contains(var)) fn(var);
-    }
-  });
-  for_each_binding(stmt, [&](const ir::VarRef& var, const ir::Expr*) { bound.insert(var); });
-  for_each_body(stmt, [&](const ir::Body& body) {
-    for (const ir::Stmt& inner : body) for_each_free(inner, bound, fn);
-  });
-}
-
-bool binds(const ir::Stmt& stmt, const ir::VarRef& var) {
-  bool found = false;
-  for_each_binding(
-      stmt, [&](const ir::VarRef& other, const ir::Expr*) { found = found || other == var; });
-  return found;
-}
-
-}  // namespace
-
 bool Crossing::is_written(const ir::Buffer& buffer) const {
   bool written = false;
   for_each_use(loop_.body, [&](const ir::BufferRef& other, bool writes) {
@@ -96,10 +70,7 @@ std::string Crossing::obstacle_of_value(const ir::VarRef& var) {
 }
 
 std::string Crossing::obstacle_of_values(const ir::Stmt& stmt) {
-  std::set<ir::VarRef> bound;
-  std::vector<ir::VarRef> used;
-  for_each_free(stmt, bound, [&](const ir::VarRef& var) { used.push_back(var); });
-  for (const ir::VarRef& var : used) {
+  for (const ir::VarRef& var : free_variables(stmt)) {
     std::string why = obstacle_of_value(var);
     if (!why.empty()) return why;
   }

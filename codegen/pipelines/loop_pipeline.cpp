@@ -9,9 +9,56 @@
 #include "dsl/base/error.h"
 
 namespace tessera::codegen {
+namespace {
+
+class WaitCheck {
+ public:
+  WaitCheck(const ir::Kernel& kernel, SourceLoc loc) : kernel_(kernel), loc_(loc) {}
+
+  void run(const ir::Body& body) const {
+    for (const ir::Stmt& stmt : body) {
+      if (has_order(stmt, Order::Kind::commit) || has_order(stmt, Order::Kind::await)) {
+        fail("an asynchronous copy or a wait inside a pipelined loop", stmt.loc);
+      }
+      const auto* inner = std::get_if<ir::Loop>(&stmt.node);
+      if (inner != nullptr && inner->kind == ir::LoopKind::pipelined) {
+        fail("a pipelined loop inside a pipelined loop", stmt.loc);
+      }
+      for_each_body(stmt, [&](const ir::Body& nested) { run(nested); });
+    }
+  }
+
+ private:
+  [[noreturn]] void fail(const char* what, SourceLoc loc) const {
+    throw Error(
+        {.kind = ErrorKind::program,
+         .op = kernel_.name,
+         .what = what,
+         .hint = "a pipelined loop counts its own copies: use k.copy in it, or a serial loop",
+         .code = "ASYNC_IN_PIPELINE",
+         .loc = loc,
+         .related = loc_});
+  }
+
+  const ir::Kernel& kernel_;
+  const SourceLoc loc_;
+};
+
+}  // namespace
+
+void require_no_waits(const ir::Kernel& kernel, const ir::Loop& loop, SourceLoc loc) {
+  WaitCheck(kernel, loc).run(loop.body);
+}
+
+ir::Loop as_serial(ir::Loop loop) {
+  loop.kind = ir::LoopKind::serial;
+  loop.stages = 0;
+  loop.in_place = loop.across = loop.producer = false;
+  return loop;
+}
 
 ir::Stmt LoopPipeline::run(const std::map<int, int>& uses, std::vector<std::string>& notes) {
-  require_no_waits(loop_.body);
+  require_no_waits(kernel_, loop_, loc_);
   if (loop_.stages > 0) groups_ = find_copy_groups(loop_, uses, notes);
   if (waits_late()) {
     --ahead_;
@@ -65,16 +112,6 @@ ir::Stmt LoopPipeline::first_copies(int begin, int end, const Under& under) {
   return {std::move(loop), loc_};
 }
 
-void LoopPipeline::fail(const char* code, std::string what, SourceLoc loc) const {
-  throw Error({.kind = ErrorKind::program,
-               .op = kernel_.name,
-               .what = std::move(what),
-               .hint = "a pipelined loop counts its own copies: use k.copy in it, or a serial loop",
-               .code = code,
-               .loc = loc,
-               .related = loc_});
-}
-
 bool LoopPipeline::waits_late() const {
   if (loop_.in_place || loop_.stages < 2 || groups_.empty()) return false;
   const ir::Gemm* product = nullptr;
@@ -92,19 +129,6 @@ bool LoopPipeline::waits_late() const {
     uses += storage_of(*buffer).id == storage_of(*product->c.buffer).id;
   });
   return uses == 1;
-}
-
-void LoopPipeline::require_no_waits(const ir::Body& body) const {
-  for (const ir::Stmt& stmt : body) {
-    if (has_order(stmt, Order::Kind::commit) || has_order(stmt, Order::Kind::await)) {
-      fail("ASYNC_IN_PIPELINE", "an asynchronous copy or a wait inside a pipelined loop", stmt.loc);
-    }
-    const auto* inner = std::get_if<ir::Loop>(&stmt.node);
-    if (inner != nullptr && inner->kind == ir::LoopKind::pipelined) {
-      fail("ASYNC_IN_PIPELINE", "a pipelined loop inside a pipelined loop", stmt.loc);
-    }
-    for_each_body(stmt, [&](const ir::Body& nested) { require_no_waits(nested); });
-  }
 }
 
 std::shared_ptr<ir::Var> LoopPipeline::new_var(const ir::Var& like, std::string name) {
@@ -195,10 +219,7 @@ void LoopPipeline::issue(const CopyGroup& group, const ir::Expr& round, ir::Body
 }
 
 ir::Stmt LoopPipeline::main_loop() {
-  ir::Loop loop = loop_;
-  loop.kind = ir::LoopKind::serial;
-  loop.stages = 0;
-  loop.across = false;
+  ir::Loop loop = as_serial(loop_);
   if (groups_.empty()) return {std::move(loop), loc_};
   loop.body.clear();
   if (counter_ != loop_.vars[0]) {

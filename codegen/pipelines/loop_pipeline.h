@@ -13,6 +13,12 @@
 
 namespace tessera::codegen {
 
+/// Throws ASYNC_IN_PIPELINE if the pipelined loop at `loc` holds an asynchronous copy, a wait or a pipelined loop.
+void require_no_waits(const ir::Kernel& kernel, const ir::Loop& loop, SourceLoc loc);
+
+/// A pipelined loop as a serial one of the same rounds.
+ir::Loop as_serial(ir::Loop loop);
+
 class LoopPipeline {
  public:
   LoopPipeline(ir::Kernel& kernel, const ir::Loop& loop, SourceLoc loc)
@@ -37,12 +43,10 @@ class LoopPipeline {
                         const std::vector<std::string>& notes);
 
  private:
-  [[noreturn]] void fail(const char* code, std::string what, SourceLoc loc) const;
   [[noreturn]] void refuse_crossing(std::string why) const;
   /// True if the product of an iteration may still run in the next one: its operands are not overwritten
   /// then if copies go one iteration less ahead.
   bool waits_late() const;
-  void require_no_waits(const ir::Body& body) const;
 
   std::shared_ptr<ir::Var> new_var(const ir::Var& like, std::string name);
   /// A loop index from 0 to `upper`.

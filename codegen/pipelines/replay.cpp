@@ -25,6 +25,8 @@ ir::Stmt Replay::operator()(ir::Stmt stmt, std::optional<ir::CopyMode> mode) {
     store->value = (*this)(store->value);
   } else if (auto* present = std::get_if<ir::Present>(&stmt.node)) {
     rename(present->var);
+  } else if (auto* assume = std::get_if<ir::Assume>(&stmt.node)) {
+    assume->condition = (*this)(assume->condition);
   } else if (auto* copy = std::get_if<ir::Copy>(&stmt.node)) {
     replay(copy->from.offsets);
     replay(copy->from.terms);
@@ -45,9 +47,20 @@ ir::Stmt Replay::operator()(ir::Stmt stmt, std::optional<ir::CopyMode> mode) {
   return stmt;
 }
 
+ir::Loop Replay::head(ir::Loop loop) {
+  loop.begin = (*this)(loop.begin);
+  loop.step = (*this)(loop.step);
+  replay(loop.extents);
+  for (ir::VarRef& var : loop.vars) rename(var);
+  loop.body.clear();
+  return loop;
+}
+
 void Replay::rename(ir::VarRef& var) {
   auto fresh = std::make_shared<ir::Var>(*var);
-  if (!fresh->name.ends_with("_ahead")) fresh->name += "_ahead";
+  if (!fresh->name.ends_with(suffix_)) fresh->name += suffix_;
+  if (fresh->lower) fresh->lower = (*this)(fresh->lower);
+  if (fresh->upper) fresh->upper = (*this)(fresh->upper);
   fresh->id = kernel_.num_vars++;
   set(var, ir::var(fresh));
   var = std::move(fresh);

@@ -1,8 +1,10 @@
 #pragma once
-// Statements of a pipelined loop once more, for an iteration that is yet to come.
+// Statements once more: of a pipelined loop for an iteration that is yet to come, or for another role.
 
 #include <map>
 #include <optional>
+#include <string>
+#include <utility>
 
 #include "dsl/ir/tile.h"
 
@@ -11,14 +13,17 @@ namespace tessera::codegen {
 /// Copies statements, with values in the place of variables; what they bind gets new variables.
 class Replay {
  public:
-  /// New variables are numbered in `kernel`.
-  explicit Replay(ir::Kernel& kernel) : kernel_(kernel) {}
+  /// New variables are numbered in `kernel`, and have `suffix` at the end of their names.
+  explicit Replay(ir::Kernel& kernel, std::string suffix = "_ahead")
+      : kernel_(kernel), suffix_(std::move(suffix)) {}
 
   void set(const ir::VarRef& var, ir::Expr value) { values_[var.get()] = std::move(value); }
   ir::Expr operator()(const ir::Expr& e) const;
-  /// A value (let, load, whether a tensor was given), a copy, a copy of rows (ir::Loop::gathers), or a condition
-  /// on such statements. Copies take `mode`, if it is given.
+  /// A value (let, load, whether a tensor was given), an assumption, a copy, a copy of rows (ir::Loop::gathers), or
+  /// a condition on such statements. Copies take `mode`, if it is given.
   ir::Stmt operator()(ir::Stmt stmt, std::optional<ir::CopyMode> mode = {});
+  /// A serial loop with an index of its own and no body.
+  ir::Loop head(ir::Loop loop);
 
  private:
   void rename(ir::VarRef& var);
@@ -26,6 +31,7 @@ class Replay {
   void replay(ir::AccessTerms& terms) const;
 
   ir::Kernel& kernel_;
+  const std::string suffix_;
   std::map<const ir::Var*, ir::Expr> values_;
 };
 

@@ -256,6 +256,8 @@ class TileVerifier : TileEffectReceiver {
             "no loop is pipelined", loop.vars[0]->name);
     require(!loop.across || loop.kind == ir::LoopKind::pipelined,
             "only a pipelined loop goes across another", loop.vars[0]->name);
+    require(!loop.producer || (loop.kind == ir::LoopKind::pipelined && !expected_.are_roles_split),
+            "only a pipelined loop has a producer, until roles are split", loop.vars[0]->name);
     require(loops_.insert(loop_id(loop)).second, "a loop has a number of its own",
             loop.vars[0]->name);
     const bool is_parallel = loop.kind == ir::LoopKind::parallel;

@@ -9,6 +9,7 @@ namespace tessera::codegen {
 
 /// What earlier passes have established.
 struct TileExpectations {
+  bool are_roles_split = false;     // split_roles has run: no pipelined loop has a producer
   bool are_loops_serial = false;    // pipeline_loops has run: no loop is pipelined
   bool are_groups_counted = false;  // count_async_groups has run: no wait names a group
   bool are_tiles_expanded = false;  // expand_tiles has run: no copy, no fill

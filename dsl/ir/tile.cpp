@@ -141,7 +141,9 @@ struct Printer {
                        to_string(s.begin), to_string(s.extents[0]), to_string(s.step),
                        s.stages > 0
                            ? fmt::format(" stages {}{}{}", s.stages, s.in_place ? " in place" : "",
-                                         s.across ? " across" : "")
+                                         s.across     ? " across"
+                                         : s.producer ? " producer"
+                                                      : "")
                            : ""),
            loc);
     }
@@ -396,6 +398,15 @@ bool is_of_block(const Stmt& stmt) {
          std::holds_alternative<Reduce>(stmt.node) ||
          std::holds_alternative<ReducerFinalize>(stmt.node) ||
          std::holds_alternative<RingTurn>(stmt.node) || std::holds_alternative<Gemm>(stmt.node);
+}
+
+std::string_view refused_in_role(const Stmt& stmt) {
+  const auto* sync = std::get_if<Sync>(&stmt.node);
+  const auto* call = std::get_if<ExternCall>(&stmt.node);
+  if (sync != nullptr && sync->kind == SyncKind::grid) return "k.sync_grid";
+  if (sync != nullptr && sync->kind == SyncKind::cluster) return "k.sync_cluster";
+  if (call != nullptr && call->function->synchronises) return "a function that synchronises";
+  return std::holds_alternative<Return>(stmt.node) ? "k.return_if" : "";
 }
 
 std::string to_string(const Kernel& kernel) {

@@ -238,6 +238,7 @@ struct Loop {
   int stages = 0;         // pipelined: iterations that copies are issued ahead
   bool in_place = false;  // pipelined: into the version that the iteration has read
   bool across = false;    // pipelined: behind it stand the first copies for the next round around
+  bool producer = false;  // pipelined: a role of its own makes the copies
 
   int versions() const { return in_place ? stages : stages + 1; }  // of a tile
 };
@@ -352,6 +353,12 @@ struct Stmt {
 
 /// True if the threads of the block share the work of the statement.
 TESSERA_API bool is_of_block(const Stmt& stmt);
+
+/// The author's name of a statement of all threads of the block, which no role may hold; empty for other
+/// statements.
+///
+///   refused_in_role(stmt);  // "k.sync_grid"
+TESSERA_API std::string_view refused_in_role(const Stmt& stmt);
 
 /// Stages of shared tiles that one role fills and others take, in turn.
 struct Ring {

@@ -335,6 +335,13 @@ TEST_CASE("what a pass promises to remove is refused after it", "[verify]") {
   loop.kind = ir::LoopKind::serial;
   loop.across = true;
   CHECK(has(complaint(kernel), "only a pipelined loop goes across another: i"));
+  loop.across = false;
+  loop.producer = true;
+  CHECK(has(complaint(kernel), "only a pipelined loop has a producer, until roles are split: i"));
+  loop.kind = ir::LoopKind::pipelined;
+  CHECK_FALSE(has(complaint(kernel), "a producer"));
+  CHECK(has(complaint(kernel, {.are_roles_split = true}),
+            "only a pipelined loop has a producer, until roles are split: i"));
 }
 
 TEST_CASE("a layout plan that does not fit its kernel is refused", "[verify]") {

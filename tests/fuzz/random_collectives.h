@@ -17,7 +17,8 @@ class RandomCollectives : protected RandomTiles {
  protected:
   using RandomTiles::RandomTiles;
 
-  /// Copies that are issued ahead of the rounds that use them, perhaps across those of a loop around.
+  /// Copies that are issued ahead of the rounds that use them, perhaps across those of a loop around, or by a role
+  /// of their own.
   void pipeline() {
     const Ref from = pick(inputs_);
     const Ref staged = new_tile(true, from.dtype());
@@ -31,6 +32,8 @@ class RandomCollectives : protected RandomTiles {
     // Not drawn: the seeds of other programs keep their meaning.
     const int64_t mixed = turned * 31 + trips * 7 + options.stages * 3 + int64_t{options.in_place};
     options.across = mixed % 5 < 2;
+    // A load role cannot know when a loop of repeat() ends.
+    options.producer = !options.across && options.stages > 1 && mixed % 7 < 4 && !is_repeated_;
     const auto rounds = [&](const dsl::Arg& first) {
       k_.pipelined(0, end, options, [&](Value t) {
         k_.copy(from.tile({row_ + first + t, column_ + shift()}, {height_, width_}), staged);
@@ -39,8 +42,9 @@ class RandomCollectives : protected RandomTiles {
         });
       });
     };
-    const int64_t around = options.across ? mixed / 5 % 4 : 1;
-    if (options.across) {
+    const bool is_nested = options.across || options.producer;
+    const int64_t around = is_nested ? mixed / 5 % 4 : 1;
+    if (is_nested) {
       const bool is_left_out = mixed % 3 == 0;  // in every second round
       k_.serial(0, around, [&](Value first) {
         if (is_left_out) {
