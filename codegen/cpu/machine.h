@@ -15,11 +15,13 @@
 #include <string>
 #include <vector>
 
+#include "codegen/cpu/box.h"
 #include "codegen/cpu/bytecode.h"
 #include "codegen/cpu/cursor.h"
 #include "codegen/cpu/executor.h"
 #include "codegen/cpu/launch.h"
 #include "codegen/cpu/mbarrier.h"
+#include "codegen/cpu/meeting.h"
 #include "codegen/cpu/shadow.h"
 #include "codegen/cpu/warp_clocks.h"
 
@@ -38,14 +40,6 @@ struct Neighbours {
   std::vector<Machine*> blocks;  // by rank
   WarpClocks clocks;
   bool have_met = false;  // at a cluster barrier: before, some may not have begun
-};
-
-class Machine;
-/// Threads that wait for a signal of another block.
-struct SignalWait {
-  const Machine* machine = nullptr;
-  const Cursor* cursor = nullptr;
-  int32_t statement = 0;
 };
 
 class Machine {
@@ -155,6 +149,7 @@ class Machine {
   void atomic(const Instr& instr);
   /// True if the condition of a wait for a signal holds; `again`: the block has only looked again.
   bool await_signal(const Instr& instr, bool again);
+  void add_element(const AtomicStep& step, std::byte* element, const std::byte* value, int bytes);
   template <class T>
   void atomic_lanes(const Instr& instr, const Transfer& transfer, std::byte* base);
 
@@ -193,6 +188,22 @@ class Machine {
   void tensor_copy(const Instr& instr);
   void check_box(const Instr& instr, const BoxMove& move, int lane) const;
   std::vector<std::byte> read_box(const BoxMove& move, int lane);
+  BoxPlace place_of(const BoxMove& move, int lane) const;
+  // tensor_store.cpp
+  void tensor_store(const Instr& instr);
+  void commit_stores();
+  void await_stores(const Instr& instr);
+  void check_source(const BoxStore& store, const StoreInFlight& started);
+  void check_target(const BoxStore& store, const StoreInFlight& started) const;
+  void count_store(const BoxStore& store, const StoreInFlight& started);
+  void read_source(StoreInFlight& started);
+  void land(const StoreInFlight& started);
+  void note_stored(const StoreInFlight& started, int64_t element, int64_t elements);
+  void end_stores();
+  /// Traps if an access writes a byte of shared memory that a tensor store in flight reads.
+  void check_not_stored(const Instr& instr, const Transfer& transfer, int lane, int64_t byte) const;
+  /// Traps if an access meets elements that a tensor store in flight writes.
+  void check_in_memory(const Instr& instr, const Transfer& transfer) const;
   void proxy_fence();
   /// Records a store to this block's memory by a thread of the cluster.
   void note_store(int64_t byte, int thread, int32_t statement);
@@ -343,20 +354,6 @@ class Machine {
   std::vector<Cursor*> turns_;  // roles in the order of their turns
   uint32_t random_ = 0;
   bool went_on_ = false;  // whether the cursor made progress since it was resumed
-  /// The state of the named barrier of one id.
-  struct Meeting {
-    int64_t number = 0;  // number of completed meetings
-    int expected = 0, come = 0;
-    int32_t statement = 0;     // of the first arrival
-    std::vector<int> waiting;  // warps, of the block
-    struct Arrival {
-      int warp = 0;
-      uint32_t time = 0;
-      int32_t statement = 0;
-    };
-    std::vector<Arrival> arrivals, before;  // of this meeting and of the one before; checked
-    WarpClocks::Moment moment;
-  };
   std::array<Meeting, kMaxNamedBarriers + 1> meetings_;  // by id
   std::array<int64_t, 3> block_{};
   int64_t block_number_ = 0;
@@ -391,6 +388,8 @@ class Machine {
   }
   std::vector<std::deque<Landing>> in_flight_;  // by thread, oldest first
   std::vector<int64_t> groups_;                 // committed, by thread
+  std::deque<StoreInFlight> boxes_;             // in flight, oldest first
+  std::vector<int64_t> store_groups_;           // committed, by thread; empty: no tensor stores
   int left_ = 0;                                // threads that have returned
   Counts counts_;
   Accesses accesses_;

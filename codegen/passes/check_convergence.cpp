@@ -134,6 +134,8 @@ class ReachCheck {
         case Order::Kind::proxy_fence:
         case Order::Kind::commit:
         case Order::Kind::await:
+        case Order::Kind::commit_stores:
+        case Order::Kind::await_stores:
         case Order::Kind::previous_kernel:
         case Order::Kind::next_kernel:
         case Order::Kind::leave:

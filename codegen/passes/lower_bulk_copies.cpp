@@ -117,6 +117,12 @@ class BulkCopyLowering {
         start(*copy);
       } else if (const auto* tile = std::get_if<TensorCopy>(&stmt.node)) {
         start(*tile);
+      } else if (const auto* store = std::get_if<TensorStore>(&stmt.node)) {
+        for_each_panel(*store, store->from, [&](TensorStore part, const Access& from) {
+          part.from = from;
+          part.to.indices = part.coordinates;
+          emit(std::move(part));
+        });
       } else if (!mbarriers_) {
         result.push_back(std::move(stmt));
       } else if (std::holds_alternative<AsyncCommit>(stmt.node)) {
@@ -157,23 +163,31 @@ class BulkCopyLowering {
 
   /// One copy per panel of the tile.
   void start(const TensorCopy& copy) {
-    const Array& tile = *copy.to.array;
-    const layout::Swizzle swizzle = tile.swizzle.value_or(
-        layout::Swizzle{.columns = copy.map->box.back(), .panel = copy.map->box.back()});
     const Access mbarrier =
         copy.mbarrier.array ? copy.mbarrier : mbarrier_of(load("group", committed_));
-    for (int64_t column = 0; column < copy.map->box.back(); column += swizzle.panel) {
-      TensorCopy part = copy;
-      part.map = map_of_panel(*copy.map, swizzle);
-      part.coordinates.back() = copy.coordinates.back() + ir::index(column);
-      part.to.offset =
-          copy.to.offset + ir::index(column / swizzle.panel * swizzle.rows * swizzle.pitch);
-      if (!part.to.indices.empty()) {
-        part.to.indices.back() = copy.to.indices.back() + ir::index(column);
-      }
+    for_each_panel(copy, copy.to, [&](TensorCopy part, const Access& to) {
+      part.to = to;
       part.mbarrier = mbarrier;
       part.expects = true;
       emit(std::move(part));
+    });
+  }
+
+  /// Calls fn(part, at) for each panel of the tile that lies at `tile`: `part` is `whole` with the map and the
+  /// coordinates of the panel, which lies at `at`.
+  template <class Move, class Fn>
+  void for_each_panel(const Move& whole, const Access& tile, const Fn& fn) {
+    const int64_t columns = whole.map->box.back();
+    const layout::Swizzle swizzle =
+        tile.array->swizzle.value_or(layout::Swizzle{.columns = columns, .panel = columns});
+    for (int64_t column = 0; column < columns; column += swizzle.panel) {
+      Move part = whole;
+      part.map = map_of_panel(*whole.map, swizzle);
+      part.coordinates.back() = whole.coordinates.back() + ir::index(column);
+      Access at = tile;
+      at.offset = tile.offset + ir::index(column / swizzle.panel * swizzle.rows * swizzle.pitch);
+      if (!at.indices.empty()) at.indices.back() = tile.indices.back() + ir::index(column);
+      fn(std::move(part), at);
     }
   }
 
@@ -364,7 +378,8 @@ void lower_bulk_copies(Program& program) {
   const bool any = std::any_of(program.body.begin(), program.body.end(), [](const Stmt& stmt) {
     return any_in(stmt, [](const Stmt& inner) {
       return std::holds_alternative<BulkCopy>(inner.node) ||
-             std::holds_alternative<TensorCopy>(inner.node);
+             std::holds_alternative<TensorCopy>(inner.node) ||
+             std::holds_alternative<TensorStore>(inner.node);
     });
   });
   if (any || is_grouped) BulkCopyLowering(program, is_grouped ? *mbarriers : nullptr).run();
