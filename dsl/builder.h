@@ -288,8 +288,8 @@ class TESSERA_API Builder {
   /// outside a global tensor give 0, writes outside are dropped. COPY_OVERLAP if both are parts of one
   /// shared buffer that certainly overlap.
   void copy(const Ref& from, const Ref& to, SourceLoc loc = SourceLoc::here());
-  /// Copies a tile; reads outside give `options.outside`. COPY_OUTSIDE if `from` is not global or the
-  /// value is not a constant.
+  /// Copies a tile; reads outside give `options.outside`. COPY_OUTSIDE if the value is not a
+  /// constant, or not 0 where `from` is not global.
   ///   k.copy(scores.tile({row, 0}, {8, 64}), tile, {.outside = -1.0f});
   ///
   /// From a shared tile to a tensor by Engine::tensor, the copy engine stores (TMA), while the threads go on. The

@@ -113,8 +113,7 @@ void Builder::copy(const Ref& from, const Ref& to, CopyOptions options, SourceLo
   const ir::Expr outside = options.outside.as(to.dtype(), recorder_.get()).expr();
   const bool is_zero = ir::is_constant(outside) && outside->integer == 0 && outside->number == 0 &&
                        !std::signbit(outside->number);
-  const bool by_engine = options.engine != ir::Engine::automatic;
-  if (on_chip(from) && !(is_zero && by_engine)) {
+  if (on_chip(from) && !is_zero) {
     recorder_->fail("COPY_OUTSIDE",
                     fmt::format("copy from '{}', which has no outside", source.name), loc,
                     "from a global tensor", fmt::format("from {}", name(source.space)));

@@ -78,6 +78,7 @@ void PendingAccesses::wait_at_ring(int ring) {
   const auto is_ordered = [&](const FootprintRef& access) { return access->array->ring == ring; };
   std::erase_if(pending_, [&](const PendingAccess& p) { return is_ordered(p.access); });
   std::erase_if(copies_.open, is_ordered);
+  std::erase_if(stores_.open, is_ordered);
 }
 
 void PendingAccesses::InFlight::merge(const InFlight& other) {

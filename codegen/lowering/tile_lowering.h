@@ -185,7 +185,7 @@ class TileLowering {
   struct RingState {
     ArrayRef full, empty;       // mbarriers, one for each stage
     bool has_pieces = false;    // its copies go on in pieces, each thread arrives for its own
-    bool fences_takes = false;  // wgmma reads what threads have written
+    bool fences_takes = false;  // wgmma or a tensor store reads what threads have written
     bool fences_fills = false;  // threads and bulk copies write one tile
     ArrayRef stage, round;      // registers of the role: of the next turn
     Access filled;              // the mbarrier of the fill around the statement

@@ -63,7 +63,11 @@ class Chooser {
       }
       const std::set<const ir::Var*> outer = loops_;
       if (const auto* loop = std::get_if<ir::Loop>(&stmt.node)) loops_.insert(loop->vars[0].get());
+      const auto* turn = std::get_if<ir::RingTurn>(&stmt.node);
+      const bool fills = turn != nullptr && turn->fills;
+      if (fills) filled_.insert(turn->ring);
       for_each_body(stmt, [&](ir::Body& inner) { choose(inner, together); });
+      if (fills) filled_.erase(turn->ring);
       loops_ = outer;
       if (auto* copy = std::get_if<ir::Copy>(&stmt.node)) choose(*copy, together, stmt.loc);
     }
@@ -157,8 +161,8 @@ class Chooser {
     if (tile.space != ir::Space::shared) {
       return {"a shared tile", fmt::format("a {}", ir::name(tile.space))};
     }
-    if (sides.stores && storage_of(tile).ring >= 0) {
-      return {"a shared tile of no ring", "a tile of a ring"};
+    if (sides.stores && filled_.contains(storage_of(tile).ring)) {
+      return {"a take of the ring", "a fill"};
     }
     if (!sides.stores && has_roles_ && tile.ring < 0) {
       return {"a fill of a ring, in a kernel with roles", "another copy"};
@@ -356,6 +360,7 @@ class Chooser {
   std::set<int> operands_;  // of wgmma, by id of the storage
   std::set<const ir::Var*> uniform_;
   std::set<const ir::Var*> loops_;                       // indices around the statement
+  std::set<int> filled_;                                 // rings that the statement fills
   std::map<int, int> num_adds_;                          // copies that add, by tensor
   std::set<std::pair<int, std::vector<int64_t>>> maps_;  // tensor and box
 };

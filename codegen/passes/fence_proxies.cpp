@@ -20,11 +20,12 @@ class ProxyFences {
       });
       const auto* const store = std::get_if<TensorStore>(&stmt.node);
       if (store == nullptr) return;
-      sources_.push_back(store->from.array);
+      // Those who take from a ring fence after their wait.
+      if (store->from.array->ring < 0) sources_.push_back(store->from.array);
       targets_.insert(store->to.array.get());
     });
   }
-  bool any() const { return !operands_.empty() || !sources_.empty(); }
+  bool any() const { return !operands_.empty() || !targets_.empty(); }
 
   void place(Body& body) {
     for (size_t i = 0; i < body.size(); ++i) {

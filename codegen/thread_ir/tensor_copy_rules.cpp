@@ -64,7 +64,6 @@ std::string_view broken_rule(const Stmt& stmt, const Program& program, bool is_p
   if (store->to.array != store->map->tensor || store->to.array->may_alias) {
     return "a tensor store is to the tensor of its map, which shares its memory with no other";
   }
-  if (store->from.array->ring >= 0) return "a tensor store is of a tile of no ring";
   if (store->adds && !is_added(store->to.array->dtype)) return "the engine adds this dtype";
   return broken_rule(*store, store->from, program, is_placed);
 }

@@ -104,6 +104,22 @@ TEST_CASE("a bulk copy goes through the async proxy, in a group or to an mbarrie
         "reads-in-flight-async-by-warp:g writes-in-flight-async-by-warp:s updates:b");
 }
 
+TEST_CASE("a tensor store reads its tile and writes its tensor in flight, in groups of its own") {
+  TensorStore store;
+  store.coordinates = {kZero};
+  store.from = at(kShared);
+  store.to = at(kGlobal);
+  CHECK(text_of(store) ==
+        "evaluates:0 reads-in-flight-grouped-async-by-warp:s "
+        "writes-in-flight-grouped-async-by-warp:g");
+  store.adds = true;
+  CHECK(text_of(store) ==
+        "evaluates:0 reads-in-flight-grouped-async-by-warp:s "
+        "updates-in-flight-grouped-async-by-warp:g");
+  CHECK(text_of(StoreCommit{}) == order(Order::Kind::commit_stores, Group::thread));
+  CHECK(text_of(StoreWait{2, true}) == order(Order::Kind::await_stores, Group::thread, 2));
+}
+
 TEST_CASE("mbarrier statements change their mbarrier, and order threads") {
   CHECK(text_of(MbarrierInit{at(kMbarriers)}) == "writes:b");
   CHECK(text_of(MbarrierExpect{at(kMbarriers), 16}) == "updates:b");
