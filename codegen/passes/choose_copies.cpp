@@ -114,8 +114,7 @@ class Chooser {
     if (!is_possible && !is_automatic) refuse(copy, sides, std::move(obstacle), loc);
     const char* const instead = copy.adds ? "atomics" : sides.stores ? "stores" : "pieces";
     if (target_.major < 9) {
-      if (target_.major > 0)
-        note(fmt::format("{}: {}: the target has no tensor copies", what, instead));
+      if (target_.major > 0) note(what + ": " + instead + ": the target has no tensor copies");
     } else if (!is_possible) {
       note(fmt::format("{}: {}: expected {}, got {}", what, instead, obstacle.expected,
                        obstacle.got));
@@ -144,7 +143,8 @@ class Chooser {
                  .argument = sides.tensor.buffer->name,
                  .expected = std::move(obstacle.expected),
                  .got = std::move(obstacle.got),
-                 .hint = "leave the engine to the compiler: Engine::automatic",
+                 .hint = copy.token >= 0 ? "use k.copy"
+                                         : "leave the engine to the compiler: Engine::automatic",
                  .code = "COPY_ENGINE",
                  .loc = loc});
   }

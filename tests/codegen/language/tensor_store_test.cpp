@@ -98,7 +98,7 @@ struct Case {
   int64_t align = 16;
   int64_t box_rows = 16, box_columns = 64;
   int64_t first_column = 0;
-  bool is_optional = false, may_alias = false, is_part = false;
+  bool is_optional = false, may_alias = false, is_part = false, is_async = false;
   DType tile = DType::bf16;
   ir::CacheHint hint = ir::CacheHint::none;
 };
@@ -113,8 +113,13 @@ std::string refusal(const Case& c) {
   auto tile = k.shared(c.tile, {c.box_rows + spare, c.box_columns}, "tile");
   k.fill(tile, 1.0f);
   const auto copy = [&] {
-    k.copy(tile.tile({spare, 0}, {c.box_rows, c.box_columns}),
-           y.tile({0, c.first_column}, {c.box_rows, c.box_columns}).cached(c.hint), kByTensor);
+    const auto part = tile.tile({spare, 0}, {c.box_rows, c.box_columns});
+    const auto box = y.tile({0, c.first_column}, {c.box_rows, c.box_columns}).cached(c.hint);
+    if (c.is_async) {
+      k.copy_async(part, box);
+    } else {
+      k.copy(part, box, kByTensor);
+    }
   };
   c.is_optional ? k.if_present(y, copy) : copy();
   const ir::Kernel kernel = k.finish();
@@ -584,6 +589,11 @@ TEST_CASE("a tensor store that is impossible is refused by its first condition")
   refused({.is_part = true}, "a whole shared tile");
   refused({.tile = DType::f32}, "a tile of bf16");
   refused({.hint = ir::CacheHint::evict_first}, "no hint for the caches");
+  refused({.multiple_of = 4, .is_async = true}, "strides of multiples of 16 bytes");
+  CHECK(refusal({.multiple_of = 4}).find("hint      leave the engine to the compiler") !=
+        std::string::npos);
+  CHECK(refusal({.multiple_of = 4, .is_async = true}).find("hint      use k.copy") !=
+        std::string::npos);
 }
 
 TEST_CASE("copies that no engine stores or adds are refused where they are recorded") {
@@ -626,8 +636,10 @@ TEST_CASE("NVRTC takes the text of tensor stores") {
   std::string reason;
   const auto nvrtc = Nvrtc::open(reason);
   if (!nvrtc) TESSERA_SKIP(reason);
+  std::vector<std::string> targets = kTargets;
+  targets.push_back("sm_90");
   const auto compiles = [&](const ir::Kernel& kernel) {
-    for (const std::string& target : kTargets) {
+    for (const std::string& target : targets) {
       if (!nvrtc->supports(target)) continue;
       const Compiled compiled = nvrtc->compile(
           codegen::cuda::emit(codegen::lower(kernel, parse_target(target).value())).text, target);
