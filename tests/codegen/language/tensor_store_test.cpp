@@ -1,6 +1,8 @@
 // Tile programs with tensor stores: what they store and add, where they wait, which copies become tensor stores, and
 // what is refused.
 
+#include <functional>
+
 #include "codegen/cpu/executor.h"
 #include "codegen/cuda/emit.h"
 #include "codegen/lower.h"
@@ -193,7 +195,11 @@ TEST_CASE("a pipelined loop loads tiles ahead and stores them by tensor copies a
     k.pipelined(0, ceil_div(rows, 8), {.stages = stages}, [&](Value i) {
       const Value row = k.let("row", i * 8);
       k.copy(x.tile({row, 0}, {8, 64}), tile, kByTensor);
-      k.copy(tile, y.tile({row, 0}, {8, 64}), kByTensor);
+      if (stages == 1) {
+        k.wait_read(k.copy_async(tile, y.tile({row, 0}, {8, 64})));
+      } else {
+        k.copy(tile, y.tile({row, 0}, {8, 64}), kByTensor);
+      }
     });
     const ir::Kernel kernel = k.finish();
     for (const Target target : {kSm90, kSm90a, kSm80}) {
@@ -525,6 +531,47 @@ TEST_CASE("in manual_sync the author waits for his stores") {
   }
 }
 
+TEST_CASE("every wait, fence and barrier of a stored tile is needed") {
+  using codegen::Stmt;
+  const StoredBoxes boxes;
+  const ir::Kernel kernel = stored_boxes_kernel(boxes);
+  const auto is_order = [](const Stmt& stmt) {
+    return std::holds_alternative<codegen::StoreWait>(stmt.node) ||
+           std::holds_alternative<codegen::ProxyFence>(stmt.node) ||
+           std::holds_alternative<codegen::Barrier>(stmt.node) ||
+           std::holds_alternative<codegen::WarpBarrier>(stmt.node);
+  };
+  // Leaves out number `left_out`; returns how many there are.
+  const std::function<int(codegen::Body&, int, int)> leave_out = [&](codegen::Body& body,
+                                                                     int left_out, int number) {
+    codegen::Body kept;
+    for (Stmt& stmt : body) {
+      codegen::for_each_body(
+          stmt, [&](codegen::Body& inner) { number = leave_out(inner, left_out, number); });
+      if (!is_order(stmt) || number++ != left_out) kept.push_back(std::move(stmt));
+    }
+    body = std::move(kept);
+    return number;
+  };
+  std::vector<std::string> traps;
+  for (int i = 0, count = 1; i < count; ++i) {
+    codegen::Program program = codegen::lower(kernel, kSm90a);
+    count = leave_out(program.body, i, 0);
+    const HostTensor x = stored_boxes_input(boxes), y = stored_boxes_output(boxes);
+    try {
+      const codegen::cpu::Executable executable(std::move(program));
+      const codegen::cpu::Argument arguments[] = {
+          {.tensor = x.view()}, {.tensor = y.view()}, {.integer = 20}, {.integer = 64}};
+      executable.run(arguments, {.traps = true});
+      traps.emplace_back("none");
+    } catch (const Error& error) {
+      traps.push_back(error.fields().code);
+    }
+  }
+  // Before the tile is filled: a wait, a barrier. Before it is stored: a fence, a barrier. At the end: a wait.
+  CHECK(traps == std::vector<std::string>{"STORE_BUSY", "RACE", "PROXY", "RACE", "STORE_LEFT"});
+}
+
 TEST_CASE("a token is waited for, and by threads there is nothing to wait for") {
   const auto kernel_of = [](bool reads) {
     Builder k("tokens");
@@ -594,6 +641,21 @@ TEST_CASE("a tensor store that is impossible is refused by its first condition")
         std::string::npos);
   CHECK(refusal({.multiple_of = 4, .is_async = true}).find("hint      use k.copy") !=
         std::string::npos);
+}
+
+TEST_CASE("a tensor store after threads have left is refused") {
+  Builder k("left");
+  auto y = k.output("y", DType::i32, {16, 32});
+  k.launch({1}, {.threads = 64});
+  auto tile = k.shared(DType::i32, {16, 32}, "tile");
+  k.fill(tile, 1);
+  k.sync();
+  k.return_if(k.thread() < 32);
+  k.copy(tile, y, kByTensor);
+  const ir::Kernel kernel = k.finish();
+  const std::string error = error_of([&] { codegen::lower(kernel, kSm90a); });
+  CHECK(error.find("some threads have left the kernel before this copy of the whole block "
+                   "[RETURN_BEFORE_BARRIER]") != std::string::npos);
 }
 
 TEST_CASE("copies that no engine stores or adds are refused where they are recorded") {
