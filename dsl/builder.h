@@ -293,7 +293,7 @@ class TESSERA_API Builder {
   ///   k.copy(scores.tile({row, 0}, {8, 64}), tile, {.outside = -1.0f});
   ///
   /// From a shared tile to a tensor by Engine::tensor, the copy engine stores (TMA), while the threads go on. The
-  /// compiler waits before the tile is written again, before the kernel reads the tensor behind a barrier and before
+  /// compiler waits before the tile is written again, before the kernel reads the tensor after a barrier and before
   /// it signals; in a region of manual_sync the author does, by k.wait_read and k.wait. Two such stores of one element
   /// need a k.wait between them.
   ///   k.copy(tile, y.tile({row, 0}, {64, 128}), {.engine = ir::Engine::tensor});

@@ -449,7 +449,7 @@ TEST_CASE("a kernel reads what it has stored after a barrier") {
   }
 }
 
-TEST_CASE("a block reads what another has stored, behind a signal") {
+TEST_CASE("a block reads what another has stored, after a signal") {
   Builder k("relay");
   auto x = k.input("x", DType::i32, {4, 256});
   auto y = k.output("y", DType::i32, {4, 256});
