@@ -185,11 +185,13 @@ class Printer {
     line(fmt::format("mbarrier expect {}, {} bytes", text(expect.at), expect.bytes));
   }
   void print(const MbarrierArrive& arrive) {
-    line(fmt::format("mbarrier arrive {}{}", text(arrive.at),
-                     arrive.after_copies ? ", after copies" : ""));
+    line(fmt::format("mbarrier arrive {}{}{}", text(arrive.at),
+                     arrive.after_copies ? ", after copies" : "",
+                     arrive.rank ? fmt::format(", of block {}", text(arrive.rank)) : ""));
   }
   void print(const MbarrierWait& wait) {
-    line(fmt::format("mbarrier wait {}, phase {}", text(wait.at), text(wait.phase)));
+    line(fmt::format("mbarrier wait {}, phase {}{}", text(wait.at), text(wait.phase),
+                     wait.of_cluster ? ", of the cluster" : ""));
   }
   std::string signal(const auto& copy) {
     if (!copy.mbarrier.array) return {};
@@ -203,8 +205,8 @@ class Printer {
                      signal(copy)));
   }
   void print(const TensorCopy& copy) {
-    line(fmt::format("tensor copy {} = {}{}{}", target(copy.to), copy.map->name,
-                     list(copy.coordinates), signal(copy)));
+    line(fmt::format("tensor copy {} = {}{}{}{}", target(copy.to), copy.map->name,
+                     list(copy.coordinates), signal(copy), copy.multicast ? ", multicast" : ""));
   }
   void print(const TensorStore& store) {
     line(fmt::format("tensor {} {} {}{} = {}", store.adds ? "add" : "store",

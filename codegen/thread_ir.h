@@ -195,17 +195,21 @@ struct MbarrierExpect {
   int64_t bytes = 0;
 };
 /// One arrival at the current phase; `after_copies`: once the copies into the ring of the mbarrier that this
-/// thread has started (AsyncCopy) are there.
+/// thread has started (AsyncCopy) are there. `rank`: at the mbarrier in the same place of that block of the
+/// cluster; null = of this block.
 struct MbarrierArrive {
   Access at;
   bool after_copies = false;
+  Expr rank = {};
 };
 /// Waits until phase `phase` has ended. Its copies, and what other threads wrote before their
 /// arrivals, are visible afterwards. The hardware compares only the parity of the phase, so a
-/// thread may wait for the current phase or the previous one.
+/// thread may wait for the current phase or the previous one. `of_cluster`: threads of other blocks of the
+/// cluster arrive too.
 struct MbarrierWait {
   Access at;
   Expr phase;
+  bool of_cluster = false;
 };
 /// Starts copying `from.width` elements from global to shared memory, any multiple of 16 bytes, one dtype.
 /// All lanes of the warp name the same elements; lane 0 starts the copy. They are in `to` when the
@@ -229,12 +233,17 @@ struct BulkCopy {
 ///
 /// Until lower_bulk_copies the box is a whole tile, in the layout of its array, and there is no mbarrier; the
 /// copy belongs to a group, as a BulkCopy does. From sm_90 on.
+///
+/// `multicast`: the box lands in the same place of all blocks of the cluster, and completes on the mbarrier in
+/// the same place of each. Each block copies a part: until lower_bulk_copies the box is the whole tile, then
+/// the block's part of it.
 struct TensorCopy {
   TensorMapRef map;
   std::vector<Expr> coordinates;  // i32, of the first element of the box
   Access to;                      // its first 16 bytes
   Access mbarrier = {};
-  bool expects = false;  // see BulkCopy
+  bool expects = false;  // see BulkCopy; `multicast`: the bytes of all parts
+  bool multicast = false;
 
   int64_t bytes() const { return map->elements() * bits(map->tensor->dtype) / 8; }
 };

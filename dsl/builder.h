@@ -62,6 +62,10 @@ struct CopyOptions {
   /// tensor. Engine::tensor, from sm_90 on, fails with COPY_ENGINE where a tensor copy is impossible, and names the
   /// first condition.
   ir::Engine engine = ir::Engine::automatic;
+  /// Of a tensor copy that fills a ring, in a launch with clusters: each block copies a part of the tile into all
+  /// blocks. Where the tile is not provably the same, Multicast::required vouches for it (the executor traps:
+  /// MULTICAST); it fails with COPY_ENGINE where such a copy is impossible.
+  ir::Multicast multicast = ir::Multicast::automatic;
 };
 
 /// An asynchronous copy in flight; see Builder::copy_async.
@@ -145,6 +149,9 @@ struct PipelineOptions {
 /// The order in which a persistent loop walks its tiles.
 struct PersistentOptions {
   int64_t group = 1;  // neighbours along the last axis that are walked before the other axis moves
+  /// In a launch with clusters: the axis along which the blocks of a cluster take neighbours, in the same
+  /// round. Surplus blocks take part with indices beyond the extent. -1: each block by itself.
+  int share = -1;
 };
 
 /// The body of a loop over one index: `[&](Value i) { ... }`.

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "dsl/builder.h"
 #include "dsl/recorder.h"
 
@@ -20,11 +22,19 @@ void Builder::persistent_loop(std::vector<Arg> tiles,
     r.fail("LOOP_STEP", "the group of a persistent loop must be positive", loc, "1, 2, ...",
            fmt::format("{}", options.group));
   }
+  if (options.share < -1 || options.share >= static_cast<int>(tiles.size())) {
+    r.fail("CLUSTER", "the blocks of a cluster cannot share along this axis", loc,
+           fmt::format("-1 .. {}", tiles.size() - 1), fmt::format("{}", options.share));
+  }
+  // Blocks that share walk as one: `across` tiles of the shared axis are one for the walk.
+  const int64_t across = options.share < 0 ? 1 : r.kernel.cluster;
   std::vector<Value> extents;
   for (const Arg& extent : tiles) {
     extents.push_back(extent.as(DType::i32, &r));
     r.check_in_scope(extents.back().expr(), loc);
   }
+  const auto shared_axis = static_cast<size_t>(std::max(options.share, 0));
+  if (across > 1) extents[shared_axis] = ceil_div(extents[shared_axis], across);
   const Value columns = extents.back();
   // Groups of one axis, and groups of 1, keep row-major order.
   const bool grouped = options.group > 1 && extents.size() == 2;
@@ -32,19 +42,29 @@ void Builder::persistent_loop(std::vector<Arg> tiles,
 
   ir::Loop node;
   node.kind = ir::LoopKind::serial;
-  node.begin = ir::var(r.kernel.blocks[0]);
+  const Value block(&r, ir::var(r.kernel.blocks[0]));
+  const Value blocks(&r, ir::cast(DType::i32, r.kernel.grid[0]));
+  node.begin = across > 1 ? (block / across).expr() : block.expr();
   node.extents = {end.expr()};
-  node.step = ir::cast(DType::i32, r.kernel.grid[0]);
+  node.step = across > 1 ? (blocks / across).expr() : blocks.expr();
   node.label = "persistent";
+  const auto run = [&](std::vector<Value> tile) {
+    if (across > 1) {
+      Value& shared = tile[shared_axis];
+      shared = let("shared_tile", shared * across + block % across, loc);
+    }
+    body(tile);
+  };
   const auto round = [&] {
     // The index starts at the block index but reaches every tile.
     node.vars.push_back(
         r.new_var("tile", DType::i32, ir::VarKind::loop, loc, ir::index(0), end.expr()));
     const Value tile(&r, ir::var(node.vars[0]));
     if (extents.size() == 1) {
-      body({tile});
+      run({tile});
     } else if (!grouped) {
-      body({let("tile_row", tile / columns, loc), let("tile_column", tile % columns, loc)});
+      const Value row = let("tile_row", tile / columns, loc);
+      run({row, let("tile_column", tile % columns, loc)});
     } else {
       // The last group may be narrower, so that no round is empty.
       const Value group = Value(&r, ir::index(options.group));
@@ -59,7 +79,7 @@ void Builder::persistent_loop(std::vector<Arg> tiles,
       if_(
           row >= 0 && row < extents[0] && column >= 0 && column < columns,
           [&] {
-            body({row, column});
+            run({row, column});
           },
           loc);
     }

@@ -93,6 +93,12 @@ void Builder::copy(const Ref& from, const Ref& to, CopyOptions options, SourceLo
   const bool stores = source.space == ir::Space::shared && target.space == ir::Space::global;
   ir::Copy terms;
   terms.engine = options.engine;
+  terms.multicast = options.multicast;
+  if (options.multicast == ir::Multicast::required && options.engine != ir::Engine::tensor) {
+    recorder_->fail("COPY_ENGINE",
+                    fmt::format("copy from '{}' into all blocks of the cluster", source.name), loc,
+                    "Engine::tensor", fmt::format("Engine::{}", name(options.engine)));
+  }
   const bool has_choice = (!on_chip(from) && target.space == ir::Space::shared) ||
                           (stores && options.engine == ir::Engine::tensor);
   if (options.engine != ir::Engine::automatic && !has_choice) {

@@ -251,6 +251,11 @@ void Usage::look(const Return& leave) {
   use(leave.condition, Role::value);
 }
 
+void Usage::look(const MbarrierArrive& arrive) {
+  use_mbarrier(arrive.at);
+  use(arrive.rank, Role::index);
+}
+
 void Usage::look(const MbarrierWait& wait) {
   use_mbarrier(wait.at);
   use(wait.phase, Role::index);

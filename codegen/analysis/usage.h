@@ -107,7 +107,7 @@ class Usage {
   void look(const AsyncWait&) {}
   void look(const MbarrierInit& init) { use_mbarrier(init.at); }
   void look(const MbarrierExpect& expect) { use_mbarrier(expect.at); }
-  void look(const MbarrierArrive& arrive) { use_mbarrier(arrive.at); }
+  void look(const MbarrierArrive& arrive);
   void look(const MbarrierWait& wait);
   void look(const BulkCopy& copy);
   void look(const TensorCopy& copy);

@@ -180,6 +180,7 @@ struct BoxMove {
   Transfer to;                         // the whole box; of a store, what it reads
   int mbarrier = -1;                   // in Bytecode::mbarriers
   bool expects = false;
+  bool multicast = false;
 };
 
 /// A TensorStore.
@@ -195,6 +196,7 @@ struct MbarrierStep {
   Slot phase;                 // wait: column of any integer dtype
   int64_t bytes = 0;          // expect
   bool after_copies = false;  // arrive: with what the thread copies into the ring
+  Slot rank = {};             // arrive: i32 column of blocks of the cluster; none = of this block
 };
 
 /// into[i] = op(args[0][i], ..), one column after the other.

@@ -117,17 +117,11 @@ void Machine::trap_alone(const Machine& other) const {
 
 void Machine::view(const Instr& instr) {
   const Array& array = *storage(instr.index).array;
-  const auto blocks = static_cast<int>(neighbours_.blocks.size());
   const int32_t* ranks = column<int32_t>(instr.args[0]);
   int64_t* offsets = column<int64_t>(instr.out);
   for_each_lane(mask(), [&](int lane) {
-    if (ranks[lane] < 0 || ranks[lane] >= blocks) {
-      trap(instr, lane,
-           {.code = "OOB",
-            .what = fmt::format("{} of block {} of the cluster", array.name, ranks[lane]),
-            .argument = array.name,
-            .expected = fmt::format("a rank from 0 to {}", blocks - 1),
-            .got = fmt::format("{}", ranks[lane])});
+    if (ranks[lane] < 0 || ranks[lane] >= program_.cluster) {
+      trap_rank(instr, lane, ranks[lane], array);
     }
     const std::byte* owner = neighbours_.blocks[static_cast<size_t>(ranks[lane])]->shared_;
     const auto apart = static_cast<int64_t>(reinterpret_cast<uintptr_t>(owner) -
@@ -140,22 +134,39 @@ void Machine::check_cluster_access(const Instr& instr, const Transfer& transfer)
   const Storage& view = storage(transfer.storage);
   const int32_t* ranks = column<int32_t>(view.block);
   for_each_lane(mask(), [&](int lane) {
-    Machine& owner = *neighbours_.blocks[static_cast<size_t>(ranks[lane])];
-    const bool too_late = owner.has_ended();
-    if (too_late || !neighbours_.have_met) {
-      trap(instr, lane,
-           {.code = "CLUSTER_ACCESS",
-            .what = fmt::format("{} of block {} of the cluster, which {}",
-                                element_name(transfer, lane, 0, transfer.width), ranks[lane],
-                                too_late ? "has ended" : "may not have begun"),
-            .argument = view.array->name,
-            .expected = too_late ? "a cluster barrier between this access and its end"
-                                 : "a cluster barrier before the first access",
-            .got = "none"});
-    }
+    Machine& owner = visit(instr, lane, ranks[lane], *view.array,
+                           element_name(transfer, lane, 0, transfer.width));
     check_shared(instr, transfer, lane, owner);
-    if (&owner != this) owner.visitor_ = Visitor{number(lane), instr.statement};
   });
+}
+
+Machine& Machine::visit(const Instr& instr, int lane, int rank, const Array& array,
+                        const std::string& name) const {
+  if (rank < 0 || rank >= program_.cluster) trap_rank(instr, lane, rank, array);
+  Machine& owner = *neighbours_.blocks[static_cast<size_t>(rank)];
+  if (!code_.checked) return owner;
+  const bool too_late = owner.has_ended();
+  if (too_late || !neighbours_.have_met) {
+    trap(instr, lane,
+         {.code = "CLUSTER_ACCESS",
+          .what = fmt::format("{} of block {} of the cluster, which {}", name, rank,
+                              too_late ? "has ended" : "may not have begun"),
+          .argument = array.name,
+          .expected = too_late ? "a cluster barrier between this access and its end"
+                               : "a cluster barrier before the first access",
+          .got = "none"});
+  }
+  if (&owner != this) owner.visitor_ = Visitor{number(lane), instr.statement};
+  return owner;
+}
+
+void Machine::trap_rank(const Instr& instr, int lane, int rank, const Array& array) const {
+  trap(instr, lane,
+       {.code = "OOB",
+        .what = fmt::format("{} of block {} of the cluster", array.name, rank),
+        .argument = array.name,
+        .expected = fmt::format("a rank from 0 to {}", program_.cluster - 1),
+        .got = fmt::format("{}", rank)});
 }
 
 /// Traps if the block ends while other blocks access its memory.

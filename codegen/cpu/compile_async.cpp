@@ -83,6 +83,7 @@ void Compiler::stmt(const MbarrierArrive& arrive) {
   const int64_t mark = top_;
   MbarrierStep step = mbarrier(arrive.at);
   step.after_copies = arrive.after_copies;
+  if (arrive.rank) step.rank = as_column(eval(arrive.rank));
   emit(Code::mbarrier_arrive, std::move(step));
   top_ = mark;
 }
@@ -151,6 +152,7 @@ void Compiler::stmt(const TensorCopy& copy) {
     move.mbarrier = static_cast<int>(out_.mbarriers.size());
     out_.mbarriers.push_back(mbarrier(copy.mbarrier));
     move.expects = copy.expects;
+    move.multicast = copy.multicast;
     emit(Code::tensor_copy).index = static_cast<int32_t>(out_.boxes.size());
     out_.boxes.push_back(std::move(move));
   });

@@ -19,9 +19,9 @@
 #include "codegen/cpu/bytecode.h"
 #include "codegen/cpu/cursor.h"
 #include "codegen/cpu/executor.h"
+#include "codegen/cpu/in_flight.h"
 #include "codegen/cpu/launch.h"
 #include "codegen/cpu/mbarrier.h"
-#include "codegen/cpu/meeting.h"
 #include "codegen/cpu/shadow.h"
 #include "codegen/cpu/warp_clocks.h"
 
@@ -154,14 +154,6 @@ class Machine {
   void atomic_lanes(const Instr& instr, const Transfer& transfer, std::byte* base);
 
   // ---- asynchronous copies (async.cpp)
-  struct Landing {
-    std::byte* to = nullptr;
-    const std::byte* from = nullptr;  // null = zeros
-    int bytes = 0;
-    int64_t group = 0;
-    int32_t statement = 0;
-    bool fills_ring = false;
-  };
   void async_read(const Instr& instr);
   void async_copy(const Instr& instr);
   /// The bytes are there, written by this thread.
@@ -171,13 +163,7 @@ class Machine {
   void async_wait(const Instr& instr);
   void drop_copies();
 
-  // ---- mbarriers (mbarrier.cpp)
-  struct GenericStore {
-    int thread = -1;  // in the cluster
-    int32_t statement = 0;
-    uint32_t fences = 0;
-    uint32_t time = 0;  // of its warp
-  };
+  // ---- mbarriers (mbarrier.cpp) and copies that complete on them (bulk_copy.cpp)
   void mbarrier_init(const Instr& instr);
   void mbarrier_expect(const Instr& instr);
   void mbarrier_arrive(const Instr& instr);
@@ -186,6 +172,10 @@ class Machine {
   void bulk_copy(const Instr& instr);
   // tensor_copy.cpp
   void tensor_copy(const Instr& instr);
+  void start_box(const Instr& instr, const BoxMove& move, int lane, Machine& owner,
+                 const std::vector<std::byte>& box);
+  void check_part(const Instr& instr, const BoxMove& move, int lane,
+                  const Mbarrier& mbarrier) const;
   void check_box(const Instr& instr, const BoxMove& move, int lane) const;
   std::vector<std::byte> read_box(const BoxMove& move, int lane);
   BoxPlace place_of(const BoxMove& move, int lane) const;
@@ -209,9 +199,11 @@ class Machine {
   void note_store(int64_t byte, int thread, int32_t statement);
   /// The last store to a byte, if neither its thread has passed a proxy fence since, nor the thread `lane`
   /// one after an order between the two; else null.
-  const GenericStore* unfenced(int64_t byte, int lane) const;
-  void check_overwritten(const Instr& instr, const Transfer& to, int lane) const;
-  Mbarrier& mbarrier_of(const Instr& instr, int lane);
+  const GenericStore* unfenced(const Machine& owner, int64_t byte, int lane) const;
+  void check_overwritten(const Instr& instr, const Transfer& to, int lane,
+                         const Machine& owner) const;
+  /// The mbarrier that a thread names, in the memory of `owner`.
+  Mbarrier& mbarrier_of(const Instr& instr, int lane, Machine& owner) const;
   int64_t mbarrier_byte(const Transfer& at, int lane) const;
   void land(const Mbarrier::Copy& copy, Mbarrier& mbarrier);
   void mark_in_flight(const Mbarrier::Copy& copy, int32_t statement);
@@ -267,6 +259,10 @@ class Machine {
   // ---- cluster.cpp
   void view(const Instr& instr);
   void check_cluster_access(const Instr& instr, const Transfer& transfer);
+  /// The block of that rank. Traps unless it runs: `name` is of what the thread accesses there.
+  Machine& visit(const Instr& instr, int lane, int rank, const Array& array,
+                 const std::string& name) const;
+  [[noreturn]] void trap_rank(const Instr& instr, int lane, int rank, const Array& array) const;
   void check_visitor() const;
   /// The index of a thread in the cluster, as shadows and clocks count.
   int number(int lane) const { return rank_ * kThreadsPerBlock + lane; }

@@ -1,4 +1,4 @@
-// Machine: mbarriers and the bulk copies that complete on them.
+// Machine: mbarriers.
 
 #include "codegen/cpu/mbarrier.h"
 
@@ -24,16 +24,16 @@ int64_t value_at(const std::byte* column, DType type, int lane) {
 
 }  // namespace
 
-/// The mbarrier that a thread names. Traps unless its initialisation is ordered before.
-Mbarrier& Machine::mbarrier_of(const Instr& instr, int lane) {
+/// Traps unless its initialisation is ordered before.
+Mbarrier& Machine::mbarrier_of(const Instr& instr, int lane, Machine& owner) const {
   const Transfer& at = code_.mbarriers[static_cast<size_t>(instr.index)].at;
   const int64_t byte = mbarrier_byte(at, lane);
-  const auto found = mbarriers_.find(byte);
-  if (found == mbarriers_.end()) {
+  const auto found = owner.mbarriers_.find(byte);
+  if (found == owner.mbarriers_.end()) {
     trap_init(instr, lane, "is used before it is initialised", 0);
   }
   if (shadow_) {
-    const auto conflict = shadow_->atomic(byte, number(lane), instr.statement);
+    const auto conflict = owner.shadow_->atomic(byte, number(lane), instr.statement);
     if (conflict) {
       trap_init(instr, lane, "is used while another thread initialises it: no barrier is between",
                 conflict->statement);
@@ -74,7 +74,7 @@ void Machine::mbarrier_init(const Instr& instr) {
       if (mbarrier.init.statement != 0) {
         trap_init(instr, lane, "is initialised twice", mbarrier.init.statement);
       }
-      mbarrier.init = {instr.statement, lane};
+      mbarrier.init = {instr.statement, number(lane)};
       mbarrier.ring_part = storage(at.storage).array->ring_part;
       const int place = rank_ * num_mbarriers(program_) + static_cast<int>(mbarriers_.size()) - 1;
       mbarrier.signal = kFirstSignal + std::min(place, kMostSignals - 1);
@@ -88,9 +88,9 @@ void Machine::mbarrier_expect(const Instr& instr) {
   const MbarrierStep& step = code_.mbarriers[static_cast<size_t>(instr.index)];
   if (code_.checked) check_mbarrier(instr);
   for_each_lane(mask(), [&](int lane) {
-    Mbarrier& mbarrier = mbarrier_of(instr, lane);
+    Mbarrier& mbarrier = mbarrier_of(instr, lane, *this);
     mbarrier.expected += step.bytes;
-    mbarrier.expectation = {instr.statement, lane};
+    mbarrier.expectation = {instr.statement, number(lane)};
   });
 }
 
@@ -98,8 +98,11 @@ void Machine::mbarrier_arrive(const Instr& instr) {
   const MbarrierStep& step = code_.mbarriers[static_cast<size_t>(instr.index)];
   if (code_.checked) check_mbarrier(instr);
   for_each_lane(mask(), [&](int lane) {
-    Mbarrier& mbarrier = mbarrier_of(instr, lane);
     const std::string name = element_name(step.at, lane, 0, 1);
+    Machine& owner = step.rank ? visit(instr, lane, column<int32_t>(step.rank)[lane],
+                                       *storage(step.at.storage).array, name)
+                               : *this;
+    Mbarrier& mbarrier = mbarrier_of(instr, lane, owner);
     if (step.after_copies) land_in_ring(lane);
     if (mbarrier.pending == 0) {
       trap(instr, lane,
@@ -121,7 +124,7 @@ void Machine::mbarrier_arrive(const Instr& instr) {
            .related = mbarrier.arrival.statement});
     }
     --mbarrier.pending;
-    mbarrier.arrival = {instr.statement, lane};
+    mbarrier.arrival = {instr.statement, number(lane)};
     if (shadow_) neighbours_.clocks.release(number(lane) / kWarpSize, mbarrier.current);
     check_bytes(instr, lane, mbarrier, name);
     if (mbarrier.may_end() && mbarrier.copies.empty()) mbarrier.begin_next_phase();
@@ -147,7 +150,7 @@ bool Machine::mbarrier_wait(const Instr& instr) {
   if (code_.checked) check_mbarrier(instr);
   bool passes = true;
   for_each_lane(mask(), [&](int lane) {
-    Mbarrier& mbarrier = mbarrier_of(instr, lane);
+    Mbarrier& mbarrier = mbarrier_of(instr, lane, *this);
     const int64_t phase = value_at(at(step.phase), step.phase.type, lane);
     if (phase > mbarrier.phase || phase + 2 <= mbarrier.phase) {
       trap_phase(instr, lane, phase, mbarrier);
@@ -193,10 +196,10 @@ void Machine::trap_endless_phase(const Instr& instr) {
          {.code = "DEADLOCK",
           .what = fmt::format(
               "{} of {} threads wait for phase {} of {}, which never ends: {} of {} "
-              "arrivals and {} bytes are pending; thread {} {} last",
+              "arrivals and {} bytes are pending; {} {} last",
               mask().count, code_.threads - left_, phase, element_name(step.at, lane, 0, 1),
               mbarrier.pending, mbarrier.arrivals, mbarrier.expected - mbarrier.copied(),
-              last.thread, any ? "arrived" : "initialised it"),
+              thread_name(last.thread), any ? "arrived" : "initialised it"),
           .expected = "as many arrivals and bytes as the phase waits for",
           .got = fmt::format("{} arrivals, {} bytes", mbarrier.arrivals - mbarrier.pending,
                              mbarrier.copied()),
@@ -218,118 +221,6 @@ std::string Machine::awaited_phase(const Instr& instr, const Mask& waiting) cons
   return text;
 }
 
-void Machine::bulk_copy(const Instr& instr) {
-  const AsyncMove& move = code_.asyncs[static_cast<size_t>(instr.index)];
-  const Array& target = *storage(move.to.storage).array;
-  Instr signal = instr;
-  signal.index = move.mbarrier;
-  if (code_.checked) {
-    check_bounds(instr, move.to);
-    check_span(instr, move.to, shared_ + target.shared_offset);
-    check_shared(instr, move.to);
-    check_mbarrier(signal);
-  }
-  if (launch_.count) count_transfer(instr, move.to);
-  const std::byte* source =
-      launch_.memory[static_cast<size_t>(storage(move.from.storage).param)].data;
-  const int64_t* from = column<int64_t>(move.from.offset);
-  const int64_t* to = column<int64_t>(move.to.offset);
-  const auto bytes_of = [&](int64_t elements) { return elements * bits(target.dtype) / 8; };
-  for_each_lane(mask(), [&](int lane) {
-    Mbarrier& mbarrier = mbarrier_of(signal, lane);
-    if (move.expects) {
-      mbarrier.expected += bytes_of(move.to.width);
-      mbarrier.expectation = {instr.statement, lane};
-    }
-    mbarrier.copies.push_back({.to = shared_ + target.shared_offset + bytes_of(to[lane]),
-                               .from = source + bytes_of(from[lane]),
-                               .bytes = bytes_of(move.to.width),
-                               .statement = instr.statement,
-                               .thread = lane});
-    mark_in_flight(mbarrier.copies.back(), instr.statement);
-    if (shadow_) check_overwritten(instr, move.to, lane);
-    const Transfer& at = code_.mbarriers[static_cast<size_t>(move.mbarrier)].at;
-    check_bytes(instr, lane, mbarrier, element_name(at, lane, 0, 1));
-  });
-}
-
-void Machine::proxy_fence() {
-  if (fences_.empty()) return;
-  int last = -1;
-  for_each_lane(mask(), [&](int lane) {
-    ++fences_[static_cast<size_t>(lane)];
-    if (lane / kWarpSize == last) return;
-    last = lane / kWarpSize;
-    neighbours_.clocks.look(number(lane) / kWarpSize, fenced_[static_cast<size_t>(last)]);
-  });
-}
-
-void Machine::note_store(int64_t byte, int thread, int32_t statement) {
-  if (stores_.empty()) return;
-  const Machine& writer = *neighbours_.blocks[static_cast<size_t>(thread / kThreadsPerBlock)];
-  stores_[static_cast<size_t>(byte / shadow_->granule())] = {
-      thread, statement, writer.fences_[static_cast<size_t>(thread % kThreadsPerBlock)],
-      neighbours_.clocks.time(thread / kWarpSize)};
-}
-
-const Machine::GenericStore* Machine::unfenced(int64_t byte, int lane) const {
-  const GenericStore& store = stores_[static_cast<size_t>(byte / shadow_->granule())];
-  if (store.thread < 0) return nullptr;
-  const Machine& writer = *neighbours_.blocks[static_cast<size_t>(store.thread / kThreadsPerBlock)];
-  const uint32_t passed = writer.fences_[static_cast<size_t>(store.thread % kThreadsPerBlock)];
-  if (passed != store.fences) return nullptr;
-  const int of_store = store.thread / kWarpSize;
-  const WarpClocks::Moment& before = fenced_[static_cast<size_t>(lane / kWarpSize)];
-  const bool is_before = of_store != number(lane) / kWarpSize &&
-                         neighbours_.clocks.is_part(of_store, store.time, before);
-  return is_before ? nullptr : &store;
-}
-
-/// Traps if a bulk copy overwrites a thread's store without a proxy fence in between.
-void Machine::check_overwritten(const Instr& instr, const Transfer& to, int lane) const {
-  const Array& array = *storage(to.storage).array;
-  const int64_t first = shared_start(array) + offset_in_owner(to, lane) * bits(array.dtype) / 8;
-  const int64_t end = first + to.width * bits(array.dtype) / 8;
-  for (int64_t byte = first; byte < end; byte += shadow_->granule()) {
-    const GenericStore* const store = unfenced(byte, lane);
-    if (store == nullptr) continue;
-    trap(instr, lane,
-         {.code = "PROXY",
-          .what = fmt::format("a bulk copy overwrites {}, which {} has stored",
-                              shared_element_name(to, lane, byte), thread_name(store->thread)),
-          .argument = authors_name(array),
-          .expected = "a proxy fence of that thread between the two",
-          .got = "none",
-          .related = store->statement});
-  }
-}
-
-/// `statement` is that of the copy; 0 marks its completion.
-void Machine::mark_in_flight(const Mbarrier::Copy& copy, int32_t statement) {
-  if (!shadow_) return;
-  const int64_t first = copy.to - shared_;
-  for (int64_t byte = first; byte < first + copy.bytes; byte += shadow_->granule()) {
-    shadow_->set_in_flight(byte, statement);
-  }
-}
-
-void Machine::land(const Mbarrier::Copy& copy, Mbarrier& mbarrier) {
-  std::memcpy(copy.to, copy.from != nullptr ? copy.from : copy.box.data(),
-              static_cast<size_t>(copy.bytes));
-  mark_in_flight(copy, 0);
-  if (!shadow_) return;
-  const uint32_t time = neighbours_.clocks.land(mbarrier.signal, mbarrier.current);
-  const int64_t first = copy.to - shared_;
-  for (int64_t byte = first; byte < first + copy.bytes; byte += shadow_->granule()) {
-    if (code_.has_pieces && mbarrier.ring_part == Array::RingPart::tile) {
-      // GPUs without bulk copies: as if the warp wrote the bytes now, others need a barrier after the wait.
-      shadow_->write(byte, number(copy.thread), copy.statement, kWarpSize);
-    } else {
-      shadow_->land(byte, mbarrier.signal, time, copy.statement);
-    }
-  }
-}
-
 /// Traps if a bulk copy outlives the block, or expected bytes are never copied.
 void Machine::check_mbarriers_at_end() const {
   for (const auto& [byte, mbarrier] : mbarriers_) {
@@ -342,7 +233,7 @@ void Machine::check_mbarriers_at_end() const {
     const Mbarrier::Event last = mbarrier.arrival.statement != 0 ? mbarrier.arrival : mbarrier.init;
     Instr at{};
     at.statement = first.statement;
-    trap(at, first.thread,
+    trap(at, first.thread % kThreadsPerBlock,
          {.code = "SIGNAL_LEFT",
           .what = in_flight ? "the block ends while a bulk copy is in flight"
                             : fmt::format("the block ends while {} bytes are expected",
@@ -365,7 +256,7 @@ void Machine::check_ring_at_end(int64_t byte, const Mbarrier& mbarrier) const {
   const int64_t stage = (byte - (*full)->shared_offset) / kMbarrierBytes;
   Instr at{};
   at.statement = mbarrier.arrival.statement;
-  trap(at, mbarrier.arrival.thread,
+  trap(at, mbarrier.arrival.thread % kThreadsPerBlock,
        {.code = "RING_LEFT",
         .what = fmt::format("the block ends, and a fill of stage {} of ring {} is not taken", stage,
                             (*full)->ring),

@@ -19,10 +19,11 @@ struct Mbarrier {
     const std::byte* from = nullptr;
     int64_t bytes = 0;
     int32_t statement = 0;
-    int thread = 0;
+    int thread = 0;                   // in the cluster
     std::vector<std::byte> box = {};  // of a tensor copy: what it writes; `from` is null
+    std::vector<int64_t> first = {};  // of a multicast: coordinates of the block's part
   };
-  /// Thread and statement of the last event; statement 0 = none.
+  /// Statement, and thread in the cluster, of the last event; statement 0 = none.
   struct Event {
     int32_t statement = 0;
     int thread = 0;

@@ -2,6 +2,7 @@
 // when a thread waits for its phase.
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstring>
@@ -28,27 +29,82 @@ void Machine::tensor_copy(const Instr& instr) {
     check_mbarrier(signal);
   }
   if (launch_.count) count_transfer(instr, move.to);
-  const int64_t* to = column<int64_t>(move.to.offset);
   const int64_t bytes = move.map->elements() * bits(target.dtype) / 8;
   for_each_lane(mask(), [&](int lane) {
     if (code_.checked) check_box(instr, move, lane);
-    Mbarrier& mbarrier = mbarrier_of(signal, lane);
     if (move.expects) {
-      mbarrier.expected += bytes;
-      mbarrier.expectation = {instr.statement, lane};
+      Mbarrier& mbarrier = mbarrier_of(signal, lane, *this);
+      mbarrier.expected += move.multicast ? program_.cluster * bytes : bytes;
+      mbarrier.expectation = {instr.statement, number(lane)};
     }
-    mbarrier.copies.push_back(
-        {.to = shared_ + target.shared_offset + to[lane] * bits(target.dtype) / 8,
-         .from = nullptr,
-         .bytes = bytes,
-         .statement = instr.statement,
-         .thread = lane,
-         .box = read_box(move, lane)});
-    mark_in_flight(mbarrier.copies.back(), instr.statement);
-    if (shadow_) check_overwritten(instr, move.to, lane);
-    const Transfer& at = code_.mbarriers[static_cast<size_t>(move.mbarrier)].at;
-    check_bytes(instr, lane, mbarrier, element_name(at, lane, 0, 1));
+    const std::vector<std::byte> box = read_box(move, lane);
+    if (!move.multicast) return start_box(instr, move, lane, *this, box);
+    for (int rank = 0; rank < program_.cluster; ++rank) {
+      Machine& owner = visit(instr, lane, rank, target, authors_name(target));
+      if (&owner != this && shadow_) check_shared(instr, move.to, lane, owner);
+      start_box(instr, move, lane, owner, box);
+    }
   });
+}
+
+/// `box` begins its way to the memory of `owner`.
+void Machine::start_box(const Instr& instr, const BoxMove& move, int lane, Machine& owner,
+                        const std::vector<std::byte>& box) {
+  const Array& target = *storage(move.to.storage).array;
+  const int64_t to = column<int64_t>(move.to.offset)[lane] * bits(target.dtype) / 8;
+  Instr signal = instr;
+  signal.index = move.mbarrier;
+  Mbarrier& mbarrier = mbarrier_of(signal, lane, owner);
+  Mbarrier::Copy& copy = mbarrier.copies.emplace_back();
+  copy.to = owner.shared_ + target.shared_offset + to;
+  copy.bytes = static_cast<int64_t>(box.size());
+  copy.statement = instr.statement;
+  copy.thread = number(lane);
+  copy.box = box;
+  if (move.multicast) {
+    for (const Slot& coordinate : move.coordinates) {
+      copy.first.push_back(column<int64_t>(coordinate)[lane]);
+    }
+    if (code_.checked) check_part(instr, move, lane, mbarrier);
+    if (launch_.count && &owner != this) {
+      ++counts_.cluster_requests;
+      counts_.cluster_bytes += copy.bytes;
+    }
+  }
+  owner.mark_in_flight(copy, instr.statement);
+  if (shadow_) check_overwritten(instr, move.to, lane, owner);
+  const Transfer& at = code_.mbarriers[static_cast<size_t>(move.mbarrier)].at;
+  check_bytes(instr, lane, mbarrier, element_name(at, lane, 0, 1));
+}
+
+/// Traps if the last copy into `mbarrier`'s block is of another tile than the parts of other blocks there.
+void Machine::check_part(const Instr& instr, const BoxMove& move, int lane,
+                         const Mbarrier& mbarrier) const {
+  const Mbarrier::Copy& mine = mbarrier.copies.back();
+  for (const Mbarrier::Copy& other : mbarrier.copies) {
+    const int64_t apart = mine.thread / kThreadsPerBlock - other.thread / kThreadsPerBlock;
+    const bool is_part = other.statement == instr.statement && apart != 0 &&
+                         mine.to - other.to == apart * mine.bytes;
+    if (!is_part) continue;
+    int differ = 0, wrong = 0;  // coordinates
+    for (size_t d = 0; d < mine.first.size(); ++d) {
+      const int64_t distance = mine.first[d] - other.first[d];
+      differ += distance != 0 ? 1 : 0;
+      wrong += distance != 0 && distance != apart * move.map->box[d] ? 1 : 0;
+    }
+    if (differ == 1 && wrong == 0) continue;
+    const Array& tensor = *storage(move.tensor).array;
+    trap(instr, lane,
+         {.code = "MULTICAST",
+          .what = fmt::format("the blocks of the cluster copy parts of different tiles of '{}' to "
+                              "'{}': this one from [{}], block {} from [{}]",
+                              tensor.name, authors_name(*storage(move.to.storage).array),
+                              fmt::join(mine.first, ", "), other.thread / kThreadsPerBlock,
+                              fmt::join(other.first, ", ")),
+          .argument = tensor.name,
+          .expected = "neighbouring parts of one tile",
+          .got = "others"});
+  }
 }
 
 /// Traps where the hardware would fault.

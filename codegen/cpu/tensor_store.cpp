@@ -63,7 +63,7 @@ void Machine::check_source(const BoxStore& store, const StoreInFlight& started) 
       offset = (at - array.shared_offset) / size;
       check_shared(*started.instr, store.chunk, started.lane, *this);
       for (int64_t byte = at; byte < at + kPieceBytes; byte += shadow_->granule()) {
-        const GenericStore* const stored = unfenced(byte, started.lane);
+        const GenericStore* const stored = unfenced(*this, byte, started.lane);
         if (stored == nullptr) continue;
         trap(*started.instr, started.lane,
              {.code = "PROXY",

@@ -192,7 +192,7 @@ void Machine::check_fenced(const Instr& instr, const Transfer& transfer, int lan
   const int64_t begin =
       shared_start(array) + offset_in_owner(transfer, lane) * bits(array.dtype) / 8;
   for (int64_t byte = begin; byte < begin + 16; byte += shadow_->granule()) {
-    const GenericStore* const store = unfenced(byte, lane);
+    const GenericStore* const store = unfenced(*this, byte, lane);
     if (store == nullptr) continue;
     trap(
         instr, lane,

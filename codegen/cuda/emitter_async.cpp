@@ -61,6 +61,9 @@ void Emitter::print(const MbarrierInit& init) {
   out_.line(fmt::format("{}<{}>({}, {});",
                         expressions_.call(of_ring ? "init_ring" : "init_mbarriers"), init.at.width,
                         mbarrier(init.at), init.at.array->arrivals));
+  if (of_ring && program_.cluster > 1) {
+    out_.line(expressions_.call("fence_mbarrier_init") + "();");
+  }
   if (std::exchange(prefetches_maps_, true)) return;  // once, where the first thread is alone
   for (const TensorMapRef& map : program_.maps) {
     out_.line(fmt::format("{}(&{});", expressions_.call("prefetch_map"), names_.of(map.get())));
@@ -73,6 +76,10 @@ void Emitter::print(const MbarrierExpect& expect) {
 }
 
 void Emitter::print(const MbarrierArrive& arrive) {
+  if (arrive.rank) {
+    return out_.line(fmt::format("{}({}, {});", expressions_.call("arrive_at_block"),
+                                 mbarrier(arrive.at), expressions_.index(arrive.rank)));
+  }
   const bool of_ring = arrive.at.array->ring >= 0;
   out_.line(fmt::format("{}({});",
                         expressions_.call(arrive.after_copies ? "arrive_after_copies"
@@ -84,7 +91,9 @@ void Emitter::print(const MbarrierArrive& arrive) {
 void Emitter::print(const MbarrierWait& wait) {
   const bool of_ring = wait.at.array->ring >= 0;
   out_.line(fmt::format("{}({}, {});",
-                        expressions_.call(of_ring ? "wait_at_ring" : "wait_for_phase"),
+                        expressions_.call(wait.of_cluster ? "wait_for_cluster"
+                                          : of_ring       ? "wait_at_ring"
+                                                          : "wait_for_phase"),
                         mbarrier(wait.at), expressions_.index(wait.phase)));
 }
 
@@ -110,11 +119,20 @@ void Emitter::print(const BulkCopy& copy) {
 
 void Emitter::print(const TensorCopy& copy) {
   TESSERA_CHECK(copy.mbarrier.array && !copy.to.guard, "a tensor copy at an mbarrier");
-  const std::string& function =
-      expressions_.call(copy.expects ? "expect_and_copy_tensor" : "copy_tensor");
-  const std::string bytes = copy.expects ? fmt::format("<{}>", copy.bytes()) : "";
-  out_.line(fmt::format("{}{}({}, {}, {});", function, bytes, mbarrier(copy.mbarrier),
-                        copy_address(copy.to), box_arguments(*copy.map, copy.coordinates)));
+  const int parts = copy.multicast ? program_.cluster : 1;
+  std::string function;
+  if (copy.multicast) {
+    TESSERA_CHECK(copy.expects, "a multicast whose bytes are expected");
+    const uint32_t all = (uint32_t{1} << parts) - 1;
+    function = fmt::format("{}<{}, {}>", expressions_.call("expect_and_multicast_tensor"),
+                           parts * copy.bytes(), all);
+  } else {
+    function = copy.expects ? fmt::format("{}<{}>", expressions_.call("expect_and_copy_tensor"),
+                                          copy.bytes())
+                            : expressions_.call("copy_tensor");
+  }
+  out_.line(fmt::format("{}({}, {}, {});", function, mbarrier(copy.mbarrier), copy_address(copy.to),
+                        box_arguments(*copy.map, copy.coordinates)));
 }
 
 /// "&map, c0, c1", the innermost coordinate first.

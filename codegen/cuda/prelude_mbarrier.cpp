@@ -172,6 +172,41 @@ __device__ __forceinline__ void wait_at_ring(u64* mbarrier, u32 phase) {
   } while (done == 0);
 }
 )"},
+    {"fence_mbarrier_init", "", R"(
+// Other blocks of the cluster see what init_ring has made after the next barrier of the cluster.
+__device__ __forceinline__ void fence_mbarrier_init() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+#endif
+}
+)"},
+    {"arrive_at_block", "u32 u64", R"(
+// At the mbarrier in the same place of the block of that rank of the cluster.
+__device__ __forceinline__ void arrive_at_block(u64* mbarrier, u32 rank) {
+#if __CUDA_ARCH__ >= 900
+  const u32 mine = static_cast<u32>(__cvta_generic_to_shared(mbarrier));
+  asm volatile(
+      "{ .reg .b32 at; mapa.shared::cluster.u32 at, %0, %1;\n"
+      "  mbarrier.arrive.release.cluster.shared::cluster.b64 _, [at]; }" ::"r"(mine), "r"(rank)
+      : "memory");
+#endif
+}
+)"},
+    {"wait_for_cluster", "u32 u64", R"(
+// As wait_at_ring, at an mbarrier at which threads of the whole cluster arrive.
+__device__ __forceinline__ void wait_for_cluster(u64* mbarrier, u32 phase) {
+#if __CUDA_ARCH__ >= 900
+  const u32 at = static_cast<u32>(__cvta_generic_to_shared(mbarrier));
+  u32 done;
+  do {
+    asm volatile(
+        "{ .reg .pred done; mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%1], %2;\n"
+        "  selp.u32 %0, 1, 0, done; }"
+        : "=r"(done) : "r"(at), "r"(phase % 2) : "memory");
+  } while (done == 0);
+#endif
+}
+)"},
     {"fill_bulk", "expect_and_copy_bulk", R"(
 // A bulk copy into a ring. Before sm_90 the lanes copy, and the arrival of their warp follows.
 template <int kBytes, class... Hint>

@@ -87,6 +87,72 @@ __device__ __forceinline__ void expect_and_copy_tensor(u64* mbarrier, void* shar
   copy_tensor(mbarrier, shared, map, coordinates...);
 }
 )"},
+    {"multicast_tensor", "u32 u64 tensor_map", R"(
+// As copy_tensor, into the same place of each block of the cluster whose bit is set in kBlocks; the mbarriers in
+// the same place wait for the bytes.
+template <int kBlocks>
+__device__ __forceinline__ void multicast_tensor(u64* mbarrier, void* shared, const tensor_map* map,
+                                                 int c0, int c1) {
+#if __CUDA_ARCH__ >= 900
+  if (threadIdx.x % 32 != 0) return;
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster "
+      "[%0], [%1, {%4, %5}], [%2], %3;" ::"r"(static_cast<u32>(__cvta_generic_to_shared(shared))),
+      "l"(map), "r"(static_cast<u32>(__cvta_generic_to_shared(mbarrier))),
+      "h"(static_cast<unsigned short>(kBlocks)), "r"(c0), "r"(c1)
+      : "memory");
+#endif
+}
+template <int kBlocks>
+__device__ __forceinline__ void multicast_tensor(u64* mbarrier, void* shared, const tensor_map* map,
+                                                 int c0, int c1, int c2) {
+#if __CUDA_ARCH__ >= 900
+  if (threadIdx.x % 32 != 0) return;
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster "
+      "[%0], [%1, {%4, %5, %6}], [%2], %3;" ::"r"(static_cast<u32>(__cvta_generic_to_shared(shared))),
+      "l"(map), "r"(static_cast<u32>(__cvta_generic_to_shared(mbarrier))),
+      "h"(static_cast<unsigned short>(kBlocks)), "r"(c0), "r"(c1), "r"(c2)
+      : "memory");
+#endif
+}
+template <int kBlocks>
+__device__ __forceinline__ void multicast_tensor(u64* mbarrier, void* shared, const tensor_map* map,
+                                                 int c0, int c1, int c2, int c3) {
+#if __CUDA_ARCH__ >= 900
+  if (threadIdx.x % 32 != 0) return;
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster "
+      "[%0], [%1, {%4, %5, %6, %7}], [%2], %3;" ::"r"(static_cast<u32>(__cvta_generic_to_shared(shared))),
+      "l"(map), "r"(static_cast<u32>(__cvta_generic_to_shared(mbarrier))),
+      "h"(static_cast<unsigned short>(kBlocks)), "r"(c0), "r"(c1), "r"(c2), "r"(c3)
+      : "memory");
+#endif
+}
+template <int kBlocks>
+__device__ __forceinline__ void multicast_tensor(u64* mbarrier, void* shared, const tensor_map* map,
+                                                 int c0, int c1, int c2, int c3, int c4) {
+#if __CUDA_ARCH__ >= 900
+  if (threadIdx.x % 32 != 0) return;
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster "
+      "[%0], [%1, {%4, %5, %6, %7, %8}], [%2], %3;" ::"r"(static_cast<u32>(__cvta_generic_to_shared(shared))),
+      "l"(map), "r"(static_cast<u32>(__cvta_generic_to_shared(mbarrier))),
+      "h"(static_cast<unsigned short>(kBlocks)), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4)
+      : "memory");
+#endif
+}
+)"},
+    {"expect_and_multicast_tensor", "u64 multicast_tensor expect_bytes", R"(
+// kBytes: of the parts of all blocks.
+template <int kBytes, int kBlocks, class... Coordinate>
+__device__ __forceinline__ void expect_and_multicast_tensor(u64* mbarrier, void* shared,
+                                                            const tensor_map* map,
+                                                            Coordinate... coordinates) {
+  if (threadIdx.x % 32 == 0) expect_bytes<kBytes>(mbarrier);
+  multicast_tensor<kBlocks>(mbarrier, shared, map, coordinates...);
+}
+)"},
     {"store_tensor", "u32 tensor_map", R"(
 // All lanes of a warp name the same box, the innermost coordinate first; lane 0 stores it from shared memory.
 // What is outside of the tensor is dropped.

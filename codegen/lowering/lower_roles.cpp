@@ -2,7 +2,8 @@
 //
 // A ring has two mbarriers for each stage. `full` ends a phase when a stage is filled: each warp of the role that
 // fills arrives once what its lanes have stored is done, and each thread once the pieces that it copies are
-// there. `empty` ends one when all warps of all roles that take have read. Use n of a stage, counted from 0,
+// there. `empty` ends one when all warps of all roles that take have read: of all blocks of the cluster if a fill
+// copies into all of them, since a block then fills when all can be filled. Use n of a stage, counted from 0,
 // waits for phase n of `full` in a take, and for phase n - 1 of `empty` in a fill. Each role counts its own
 // turns, in two registers for each ring.
 
@@ -44,6 +45,7 @@ std::shared_ptr<Array> mbarriers(int ring, Array::RingPart part, int stages, Sou
 /// What carries out the copies of the fills of a ring.
 struct FillEngines {
   bool tensor = false, bulk = false, pieces = false, stores = false;
+  bool multicast = false;    // some tensor copies
   std::set<int> by_threads;  // ids of the tiles that pieces and stores write
   std::set<int> by_engine;   // ids of the tiles that tensor and bulk copies write
 };
@@ -68,6 +70,7 @@ void look_at_copies(const ir::Body& body, FillEngines& copies) {
        : terms.bulk ? copies.bulk
        : converts   ? copies.stores
                     : copies.pieces) = true;
+      copies.multicast = copies.multicast || terms.multicast;
       (terms.tensor || terms.bulk ? copies.by_engine : copies.by_threads)
           .insert(storage_of(tile).id);
       continue;
@@ -177,17 +180,22 @@ void TileLowering::look_at_rings() {
     if (part.full->arrivals == 0) continue;  // no role uses it
     result_.program.shared.push_back(part.full);
     result_.program.shared.push_back(part.empty);
+    if (part.copies.multicast) {
+      rings_[i].blocks = kernel_.cluster;
+      part.empty->arrivals *= kernel_.cluster;
+    }
     rings_[i].full = part.full;
     rings_[i].empty = part.empty;
     rings_[i].has_pieces = part.copies.pieces;
     rings_[i].fences_takes = meet(part.copies.by_threads, part.operands);
     rings_[i].fences_fills = meet(part.copies.by_threads, part.copies.by_engine);
     result_.rings.push_back(fmt::format(
-        "{}: ring {}: {} stages of {} bytes, filled by '{}' {}, taken by {}; {} arrivals fill a "
+        "{}: ring {}: {} stages of {} bytes, filled by '{}' {}{}, taken by {}; {} arrivals fill a "
         "stage, {} empty it",
         to_string(kernel_.rings[i].loc), i, kernel_.rings[i].stages, bytes_of(kernel_.rings[i]),
-        part.fills.substr(1, part.fills.size() - 2), to_string(part.copies), part.takes,
-        part.full->arrivals, part.empty->arrivals));
+        part.fills.substr(1, part.fills.size() - 2), to_string(part.copies),
+        part.copies.multicast ? fmt::format(" of {} blocks together", kernel_.cluster) : "",
+        part.takes, part.full->arrivals, part.empty->arrivals));
   }
 }
 
@@ -209,7 +217,10 @@ void TileLowering::lower(const ir::Roles& roles, SourceLoc loc) {
   const bool has_rings = std::any_of(rings_.begin(), rings_.end(),
                                      [](const RingState& ring) { return ring.full != nullptr; });
   if (has_rings) init_rings(loc);
-  emit({Barrier{0, BarrierScope::block}, loc});  // what all threads have stored is there
+  // What all threads have stored is there, and so are the mbarriers of the blocks that fill together.
+  const bool meets_cluster = std::any_of(rings_.begin(), rings_.end(),
+                                         [](const RingState& ring) { return ring.blocks > 1; });
+  emit({Barrier{0, meets_cluster ? BarrierScope::cluster : BarrierScope::block}, loc});
   const ThreadGroup block = group_;
   const VarRef of_block = thread_;
   RoleBodies node;
@@ -258,11 +269,12 @@ VarRef TileLowering::read_counter(const ArrayRef& counter, VarRef into, SourceLo
   return into;
 }
 
-void TileLowering::arrive(const Access& mbarrier, SourceLoc loc) {
+void TileLowering::arrive(const Access& mbarrier, int blocks, SourceLoc loc) {
   emit({WarpBarrier{}, loc});
   const Expr lane = thread() % ir::index(kThreadsPerWarp);
-  when(ir::binary(ir::Op::eq, lane, ir::index(0)), loc, [&] {
-    emit({MbarrierArrive{mbarrier}, loc});
+  const bool is_alone = blocks == 1;
+  when(is_alone ? ir::binary(ir::Op::eq, lane, ir::index(0)) : lane < ir::index(blocks), loc, [&] {
+    emit({MbarrierArrive{mbarrier, false, is_alone ? Expr() : lane}, loc});
   });
 }
 
@@ -273,7 +285,7 @@ void TileLowering::lower(const ir::RingTurn& turn, SourceLoc loc) {
   const Expr stage = ir::var(read_counter(ring.stage, turn.stage, loc));
   const Expr rounds = ir::var(read_counter(ring.round, round, loc));
   if (turn.fills) {
-    emit({MbarrierWait{element(ring.empty, stage), rounds - ir::index(1)}, loc});
+    emit({MbarrierWait{element(ring.empty, stage), rounds - ir::index(1), ring.blocks > 1}, loc});
     ring.filled = element(ring.full, stage);
   } else {
     emit({MbarrierWait{element(ring.full, stage), rounds}, loc});
@@ -287,7 +299,11 @@ void TileLowering::lower(const ir::RingTurn& turn, SourceLoc loc) {
     if (ring.fences_fills) emit({ProxyFence{}, loc});
     if (ring.has_pieces) emit({MbarrierArrive{ring.filled, true}, loc});
   }
-  arrive(element(turn.fills ? ring.full : ring.empty, stage), loc);
+  if (turn.fills) {
+    arrive(element(ring.full, stage), 1, loc);
+  } else {
+    arrive(element(ring.empty, stage), ring.blocks, loc);
+  }
   const Expr next = stage + ir::index(1);
   const Expr is_last =
       ir::binary(ir::Op::eq, next, ir::index(kernel_.rings[static_cast<size_t>(turn.ring)].stages));

@@ -187,13 +187,15 @@ class TileLowering {
     bool has_pieces = false;    // its copies go on in pieces, each thread arrives for its own
     bool fences_takes = false;  // wgmma or a tensor store reads what threads have written
     bool fences_fills = false;  // threads and bulk copies write one tile
+    int blocks = 1;             // that fill it together: of the cluster
     ArrayRef stage, round;      // registers of the role: of the next turn
     Access filled;              // the mbarrier of the fill around the statement
   };
   void look_at_rings();
   void init_rings(SourceLoc loc);
   VarRef read_counter(const ArrayRef& counter, VarRef into, SourceLoc loc);
-  void arrive(const Access& mbarrier, SourceLoc loc);
+  /// The warp arrives at the mbarrier of this block, or of the first `blocks` of the cluster.
+  void arrive(const Access& mbarrier, int blocks, SourceLoc loc);
 
   // building blocks
   VarRef new_var(std::string name, DType type, ir::VarKind kind, Expr lower = {}, Expr upper = {});

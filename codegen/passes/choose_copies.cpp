@@ -4,11 +4,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <map>
 #include <set>
 #include <utility>
 
+#include "codegen/analysis/common_values.h"
+#include "codegen/analysis/disjoint_parts.h"
 #include "codegen/analysis/index_form.h"
 #include "codegen/tile_ir/effects.h"
 #include "dsl/base/error.h"
@@ -38,6 +39,11 @@ Sides sides_of(const ir::Copy& copy) {
   return stores ? Sides{copy.to, copy.from, true} : Sides{copy.from, copy.to, false};
 }
 
+/// Others run it, slowly.
+bool has_multicast(Target target) {
+  return target.letter != 0 && (target.major == 9 || target.major == 10);
+}
+
 /// A condition that is not proved.
 struct Obstacle {
   std::string expected, got;
@@ -46,30 +52,39 @@ struct Obstacle {
 class Chooser {
  public:
   Chooser(const ir::Kernel& kernel, Target target, std::vector<std::string>& notes)
-      : kernel_(kernel), target_(target), notes_(notes) {
+      : kernel_(kernel), target_(target), notes_(notes), in_cluster_(kernel.cluster) {
     look(kernel.body);
   }
 
-  /// `is_uniform`: all threads of the block come to `body` together.
-  void choose(ir::Body& body, bool is_uniform) {
+  /// Who come to a body together.
+  struct Together {
+    bool block = true;    // all threads of the block
+    bool cluster = true;  // all threads of the cluster, in the same rounds of the loops around
+  };
+  void choose(ir::Body& body, Together outer) {
     for (ir::Stmt& stmt : body) {
-      note_uniform(stmt);
-      bool together = is_uniform;
+      in_block_.note(stmt);
+      in_cluster_.note(stmt);
+      const auto* loop = std::get_if<ir::Loop>(&stmt.node);
+      if (loop != nullptr && leaves_apart(loop->body)) outer.cluster = false;
+      Together inside = outer;
       if (const auto* branch = std::get_if<ir::If>(&stmt.node)) {
-        together = together && is_same_for_all(branch->condition);
+        inside.block = inside.block && in_block_.is_common(branch->condition);
+        inside.cluster = inside.cluster && in_cluster_.is_common(branch->condition);
       }
-      if (const auto* loop = std::get_if<ir::Loop>(&stmt.node)) {
-        together = together && loop->kind != ir::LoopKind::parallel;
+      if (loop != nullptr) {
+        inside.block = inside.block && loop->kind != ir::LoopKind::parallel;
+        inside.cluster = inside.cluster && in_cluster_.has_common_rounds(*loop);
       }
-      const std::set<const ir::Var*> outer = loops_;
-      if (const auto* loop = std::get_if<ir::Loop>(&stmt.node)) loops_.insert(loop->vars[0].get());
+      const std::set<const ir::Var*> loops = loops_;
+      if (loop != nullptr) loops_.insert(loop->vars[0].get());
       const auto* turn = std::get_if<ir::RingTurn>(&stmt.node);
       const bool fills = turn != nullptr && turn->fills;
       if (fills) filled_.insert(turn->ring);
-      for_each_body(stmt, [&](ir::Body& inner) { choose(inner, together); });
+      for_each_body(stmt, [&](ir::Body& inner) { choose(inner, inside); });
       if (fills) filled_.erase(turn->ring);
-      loops_ = outer;
-      if (auto* copy = std::get_if<ir::Copy>(&stmt.node)) choose(*copy, together, stmt.loc);
+      loops_ = loops;
+      if (auto* copy = std::get_if<ir::Copy>(&stmt.node)) choose(*copy, outer, stmt.loc);
     }
   }
 
@@ -93,19 +108,29 @@ class Chooser {
     }
   }
 
-  void choose(ir::Copy& copy, bool is_uniform, SourceLoc loc) {
+  /// True if the blocks of a cluster may leave a loop with this body in different rounds.
+  bool leaves_apart(const ir::Body& body) const {
+    return std::any_of(body.begin(), body.end(), [&](const ir::Stmt& stmt) {
+      return any_in(stmt, [&](const ir::Stmt& inner) {
+        const auto* leave = std::get_if<ir::Break>(&inner.node);
+        return leave != nullptr && !in_cluster_.is_common(leave->condition);
+      });
+    });
+  }
+
+  void choose(ir::Copy& copy, Together together, SourceLoc loc) {
     const bool is_automatic = copy.engine != ir::Engine::tensor;
     if (is_automatic && !copy.adds) return;
     const Sides sides = sides_of(copy);
     const std::string what =
         fmt::format("{}: {} {} -> {}", to_string(loc), copy.adds ? "copy_add" : "copy",
                     copy.from.buffer->name, copy.to.buffer->name);
-    if (copy.adds && is_float(copy.to.buffer->dtype) && !adds_once(sides)) {
+    if (copy.adds && is_float(copy.to.buffer->dtype) && !adds_once(copy.to)) {
       note(what + ": COPY_ADD_ORDER: an element may get several additions, in any order");
     }
     // A pipelined loop issues it ahead, or it fills a ring.
     const bool is_plain = !sides.stores && copy.mode != ir::CopyMode::async_if_possible;
-    Obstacle obstacle = find_obstacle(copy, sides, is_uniform);
+    Obstacle obstacle = find_obstacle(copy, sides, together.block);
     if (is_plain && obstacle.got.empty()) {
       obstacle = {"a copy that a pipelined loop issues ahead, or that fills a ring",
                   "one that threads wait for"};
@@ -120,12 +145,52 @@ class Chooser {
                        obstacle.got));
     } else {
       (sides.stores ? copy.to : copy.from).terms.tensor = true;
-      note(fmt::format("{}: tensor {} of {}", what,
-                       copy.adds      ? "additions"
-                       : sides.stores ? "stores"
-                                      : "copies",
-                       fmt::join(box_of(sides), " x ")));
+      note(fmt::format(
+          "{}: tensor {} of {}{}", what,
+          copy.adds      ? "additions"
+          : sides.stores ? "stores"
+                         : "copies",
+          fmt::join(box_of(sides), " x "),
+          sides.stores ? std::string() : choose_multicast(copy, together.cluster, loc)));
     }
+  }
+
+  /// What to say of it.
+  std::string choose_multicast(ir::Copy& copy, bool is_in_step, SourceLoc loc) const {
+    if (kernel_.cluster == 1 && copy.multicast != ir::Multicast::required) return {};
+    if (copy.multicast == ir::Multicast::never) return {};
+    const bool is_vouched = copy.multicast == ir::Multicast::required;
+    const Obstacle obstacle = find_in_cluster(copy, is_in_step, is_vouched);
+    if (obstacle.got.empty()) {
+      copy.from.terms.multicast = true;
+      return fmt::format(", a part from each of {} blocks into all", kernel_.cluster);
+    }
+    if (is_vouched && has_multicast(target_)) refuse(copy, sides_of(copy), obstacle, loc);
+    return fmt::format(", no multicast: {}, not {}", obstacle.got, obstacle.expected);
+  }
+
+  /// What is in the way of a copy into all blocks of the cluster.
+  Obstacle find_in_cluster(const ir::Copy& copy, bool is_in_step, bool is_vouched) const {
+    const int64_t blocks = kernel_.cluster;
+    if (!has_multicast(target_)) return {"sm_90a or sm_100a", "another target"};
+    if (blocks == 1) return {"a launch with clusters", "blocks by themselves"};
+    if (copy.to.buffer->ring < 0) return {"a fill of a ring", "another copy"};
+    if (!is_vouched && !is_in_step) {
+      return {"a copy that all blocks of the cluster come to",
+              "a condition or a loop that may differ between them"};
+    }
+    for (const ir::Expr& offset : copy.from.offsets) {
+      if (is_vouched || in_cluster_.is_common(offset)) continue;
+      return {"coordinates that are the same in all blocks", ir::to_string(offset)};
+    }
+    const std::vector<int64_t> box = box_of(sides_of(copy));
+    const auto outer = std::find_if(box.begin(), box.end(), [](int64_t e) { return e > 1; });
+    int64_t rows = 1;
+    for (size_t d = 0; d + 1 < box.size(); ++d) rows *= box[d];
+    const bool has_parts = outer + 1 < box.end() && *outer % blocks == 0 && rows / blocks % 8 == 0;
+    if (has_parts) return {};
+    return {fmt::format("a tile of {} parts of multiples of 8 rows", blocks),
+            fmt::format("{}", fmt::join(box, " x "))};
   }
 
   void note(std::string text) {
@@ -147,6 +212,11 @@ class Chooser {
                                          : "leave the engine to the compiler: Engine::automatic",
                  .code = "COPY_ENGINE",
                  .loc = loc});
+  }
+
+  /// True if no element of the part gets two additions.
+  bool adds_once(const ir::Region& part) const {
+    return num_adds_.at(part.buffer->id) == 1 && are_parts_disjoint(kernel_, math_, loops_, part);
   }
 
   /// The first condition that is not proved; without words if all are.
@@ -212,7 +282,7 @@ class Chooser {
     for (size_t d = 0; d < tile.shape.size(); ++d) {
       const bool is_version = static_cast<int>(d) < tile.num_version_dims;
       const ir::Expr& extent = sides.tile.extents[d];
-      if (is_version && !extent && is_same_for_all(sides.tile.offsets[d])) continue;
+      if (is_version && !extent && in_block_.is_common(sides.tile.offsets[d])) continue;
       if (!extent || extent->integer != tile.shape[d]->integer ||
           !ir::is_constant(sides.tile.offsets[d], 0)) {
         return {"a whole shared tile", fmt::format("a part of '{}'", tile.name)};
@@ -275,7 +345,7 @@ class Chooser {
         return {"coordinates of i32",
                 fmt::format("{} {}", name(offset->type), ir::to_string(offset))};
       }
-      if (!is_same_for_all(offset)) {
+      if (!in_block_.is_common(offset)) {
         return {"coordinates that are the same for all threads", ir::to_string(offset)};
       }
     }
@@ -293,72 +363,13 @@ class Chooser {
     return box;
   }
 
-  /// True if no element gets two additions: there is one copy that adds to the tensor, and each index of a block or of
-  /// a loop around it moves the box along a dimension of its own, by its extent at least.
-  bool adds_once(const Sides& sides) const {
-    if (num_adds_.at(sides.tensor.buffer->id) > 1) return false;
-    const std::vector<int64_t> box = box_of(sides);
-    std::set<const ir::Var*> moving = loops_;
-    for (size_t axis = 0; axis < kernel_.grid.size(); ++axis) {
-      if (!ir::is_constant(kernel_.grid[axis], 1)) moving.insert(kernel_.blocks[axis].get());
-    }
-    for (size_t d = 0; d < box.size(); ++d) {
-      const Form place = math_.value(sides.tensor.offsets[d]);
-      std::vector<Term> terms;
-      for (const Term& term : place.terms) {
-        std::vector<ir::VarRef> vars;
-        ir::collect_vars(term.atom, vars);
-        const bool moves = std::any_of(vars.begin(), vars.end(), [&](const ir::VarRef& var) {
-          return var->kind != ir::VarKind::dim && var->kind != ir::VarKind::scalar;
-        });
-        if (moves) terms.push_back(term);
-      }
-      const bool is_moved_by_one = terms.size() == 1 && terms[0].atom->op == ir::Op::var &&
-                                   std::abs(terms[0].coefficient) >= box[d];
-      if (is_moved_by_one) moving.erase(terms[0].atom->var.get());
-    }
-    return moving.empty();
-  }
-
-  // ---- values that all threads of the block have in common
-  void note_uniform(const ir::Stmt& stmt) {
-    if (const auto* let = std::get_if<ir::Let>(&stmt.node)) {
-      if (is_same_for_all(let->value)) uniform_.insert(let->var.get());
-    } else if (const auto* load = std::get_if<ir::ElementLoad>(&stmt.node)) {
-      const ir::Buffer& buffer = *load->buffer;
-      const bool is_input = buffer.space == ir::Space::global && !buffer.address &&
-                            !buffer.is_output && !buffer.may_alias;
-      if (is_input && std::all_of(load->indices.begin(), load->indices.end(),
-                                  [&](const ir::Expr& e) { return is_same_for_all(e); })) {
-        uniform_.insert(load->var.get());
-      }
-    } else if (const auto* present = std::get_if<ir::Present>(&stmt.node)) {
-      uniform_.insert(present->var.get());
-    } else if (const auto* turn = std::get_if<ir::RingTurn>(&stmt.node)) {
-      uniform_.insert(turn->stage.get());
-    } else if (const auto* loop = std::get_if<ir::Loop>(&stmt.node)) {
-      const bool is_same = loop->kind != ir::LoopKind::parallel && is_same_for_all(loop->begin) &&
-                           is_same_for_all(loop->step) && is_same_for_all(loop->extents[0]);
-      if (is_same) uniform_.insert(loop->vars[0].get());
-    }
-  }
-
-  bool is_same_for_all(const ir::Expr& e) const {
-    std::vector<ir::VarRef> vars;
-    ir::collect_vars(e, vars);
-    return std::all_of(vars.begin(), vars.end(), [&](const ir::VarRef& var) {
-      return var->kind == ir::VarKind::dim || var->kind == ir::VarKind::scalar ||
-             var->kind == ir::VarKind::block || uniform_.contains(var.get());
-    });
-  }
-
   const ir::Kernel& kernel_;
   const Target target_;
   std::vector<std::string>& notes_;
   IndexMath math_;
   bool has_roles_ = false;
   std::set<int> operands_;  // of wgmma, by id of the storage
-  std::set<const ir::Var*> uniform_;
+  CommonValues in_block_{1}, in_cluster_;
   std::set<const ir::Var*> loops_;                       // indices around the statement
   std::set<int> filled_;                                 // rings that the statement fills
   std::map<int, int> num_adds_;                          // copies that add, by tensor
@@ -368,7 +379,7 @@ class Chooser {
 }  // namespace
 
 void choose_copies(ir::Kernel& kernel, Target target, std::vector<std::string>& notes) {
-  Chooser(kernel, target, notes).choose(kernel.body, true);
+  Chooser(kernel, target, notes).choose(kernel.body, {});
 }
 
 }  // namespace tessera::codegen

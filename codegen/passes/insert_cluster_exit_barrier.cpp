@@ -7,8 +7,8 @@ namespace {
 
 bool reaches_other_blocks(const Stmt& stmt) {
   bool reaches = false;
-  for_each_access(stmt, [&](const Access& access, bool) {
-    reaches = reaches || access.array->space == ArraySpace::cluster;
+  for_each_memory_effect(stmt, [&](const MemoryEffect& effect) {
+    reaches = reaches || effect.of_cluster || effect.access.array->space == ArraySpace::cluster;
   });
   return reaches;
 }

@@ -3,10 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <set>
 
-#include "codegen/analysis/footprint.h"
 #include "codegen/analysis/groups_in_flight.h"
+#include "codegen/analysis/overwritten_stores.h"
 #include "codegen/thread_ir/walk.h"
 #include "dsl/base/error.h"
 
@@ -34,32 +33,6 @@ const Stmt* find_bulk_copy(const Program& program) {
   return found;
 }
 
-/// True if a bulk copy follows stores to memory that it overwrites. Goes over `body`, where threads have
-/// stored to `stored` before.
-bool follows_stores(const Body& body, std::set<const Array*>& stored) {
-  bool found = false;
-  for (const Stmt& stmt : body) {
-    for_each_body(stmt, [&](const Body& inner) {
-      found = found || follows_stores(inner, stored);
-      // A round of a loop meets what the one before left behind.
-      found = found || (repeats(stmt) && follows_stores(inner, stored));
-    });
-    for_each_memory_effect(stmt, [&](const MemoryEffect& effect) {
-      const Array* const array = effect.access.array->space == ArraySpace::cluster
-                                     ? effect.access.array->mine.get()
-                                     : effect.access.array.get();
-      if (!effect.writes || array->space != ArraySpace::shared) return;
-      if (effect.proxy == Proxy::generic) {
-        stored.insert(array);
-        return;
-      }
-      found = found || std::any_of(stored.begin(), stored.end(),
-                                   [&](const Array* other) { return overlap(*array, *other); });
-    });
-  }
-  return found;
-}
-
 Expr number(int64_t value) {
   return ir::constant(DType::u32, value);
 }
@@ -78,8 +51,7 @@ class BulkCopyLowering {
       });
       has_bulk_copies_ = has_bulk_copies_ || std::holds_alternative<BulkCopy>(stmt.node);
     });
-    std::set<const Array*> stored;
-    fences_ = follows_stores(program.body, stored);
+    fences_ = overwrites_stores(program.body);
     committed_ = counter("committed");
     awaited_ = counter("awaited");
   }
@@ -118,11 +90,12 @@ class BulkCopyLowering {
       } else if (const auto* tile = std::get_if<TensorCopy>(&stmt.node)) {
         start(*tile);
       } else if (const auto* store = std::get_if<TensorStore>(&stmt.node)) {
-        for_each_panel(*store, store->from, [&](TensorStore part, const Access& from) {
+        const auto emit_part = [&](TensorStore part, const Access& from, const layout::Swizzle&) {
           part.from = from;
           part.to.indices = part.coordinates;
           emit(std::move(part));
-        });
+        };
+        for_each_panel(*store, store->from, false, emit_part);
       } else if (!mbarriers_) {
         result.push_back(std::move(stmt));
       } else if (std::holds_alternative<AsyncCommit>(stmt.node)) {
@@ -161,39 +134,57 @@ class BulkCopyLowering {
     emit(If{copy.from.guard, inside(issue), inside([&] { clear(copy.to); }), true});
   }
 
-  /// One copy per panel of the tile.
+  /// One copy per panel of the tile, or of this block's part of the tile.
   void start(const TensorCopy& copy) {
     const Access mbarrier =
         copy.mbarrier.array ? copy.mbarrier : mbarrier_of(load("group", committed_));
-    for_each_panel(copy, copy.to, [&](TensorCopy part, const Access& to) {
+    const auto emit_part = [&](TensorCopy part, const Access& to, const layout::Swizzle& swizzle) {
       part.to = to;
+      if (copy.multicast) go_to_part(part, swizzle);
       part.mbarrier = mbarrier;
       part.expects = true;
       emit(std::move(part));
-    });
+    };
+    for_each_panel(copy, copy.to, copy.multicast, emit_part);
   }
 
-  /// Calls fn(part, at) for each panel of the tile that lies at `tile`: `part` is `whole` with the map and the
-  /// coordinates of the panel, which lies at `at`.
+  /// Calls fn(part, at, swizzle) for each panel of the tile that lies at `tile`: `part` is `whole` with the map, of the
+  /// panel or of a block's part of it, and the coordinates of the panel, which lies at `at`.
   template <class Move, class Fn>
-  void for_each_panel(const Move& whole, const Access& tile, const Fn& fn) {
+  void for_each_panel(const Move& whole, const Access& tile, bool is_part, const Fn& fn) {
     const int64_t columns = whole.map->box.back();
-    const layout::Swizzle swizzle =
-        tile.array->swizzle.value_or(layout::Swizzle{.columns = columns, .panel = columns});
+    const layout::Swizzle swizzle = tile.array->swizzle.value_or(
+        layout::Swizzle{.columns = columns, .panel = columns, .pitch = columns});
     for (int64_t column = 0; column < columns; column += swizzle.panel) {
       Move part = whole;
-      part.map = map_of_panel(*whole.map, swizzle);
+      part.map = map_of_panel(*whole.map, swizzle, is_part);
       part.coordinates.back() = whole.coordinates.back() + ir::index(column);
       Access at = tile;
       at.offset = tile.offset + ir::index(column / swizzle.panel * swizzle.rows * swizzle.pitch);
       if (!at.indices.empty()) at.indices.back() = tile.indices.back() + ir::index(column);
-      fn(std::move(part), at);
+      fn(std::move(part), at, swizzle);
     }
   }
 
-  /// The map of a panel of the tile of `whole`; the same one for the same panels.
-  TensorMapRef map_of_panel(const TensorMap& whole, const layout::Swizzle& swizzle) {
+  /// From the first element of a panel to that of this block's part, whose map the copy has.
+  void go_to_part(TensorCopy& copy, const layout::Swizzle& swizzle) const {
+    const TensorMap& map = *copy.map;
+    const size_t outer = map.outermost();
+    const Expr rank = ir::var(program_.blocks[0]) % ir::index(program_.cluster);
+    const Expr first = rank * ir::index(map.box[outer]);
+    copy.coordinates[outer] = copy.coordinates[outer] + first;
+    const int64_t rows = map.elements() / map.box.back();
+    copy.to.offset = copy.to.offset + rank * ir::index(rows * swizzle.pitch);
+    if (copy.to.indices.empty()) return;
+    const auto from_end = static_cast<std::ptrdiff_t>(map.box.size() - outer);
+    Expr& row = *(copy.to.indices.end() - from_end);
+    row = row + first;
+  }
+
+  /// The map of a panel of the tile of `whole`, or of a block's part of it; the same one for the same panels.
+  TensorMapRef map_of_panel(const TensorMap& whole, const layout::Swizzle& swizzle, bool is_part) {
     auto map = std::make_shared<TensorMap>(whole);
+    if (is_part) map->box[map->outermost()] /= program_.cluster;
     map->box.back() = std::min(whole.box.back(), swizzle.panel);
     map->swizzle = swizzle.mask > 0 ? swizzle.panel * bits(whole.tensor->dtype) / 8 : 0;
     int same_tensor = 0;

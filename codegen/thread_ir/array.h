@@ -80,6 +80,12 @@ struct TensorMap {
   std::vector<int64_t> box;   // extents, one per dimension
   int64_t swizzle = 0;  // bytes of a row of the pattern in shared memory: 0 = none, 32, 64, 128
 
+  /// The first dimension in which the box has more than one element, or the last one.
+  size_t outermost() const {
+    size_t d = 0;
+    while (d + 1 < box.size() && box[d] == 1) ++d;
+    return d;
+  }
   int64_t elements() const {  // of the box
     return std::accumulate(box.begin(), box.end(), int64_t{1}, std::multiplies<>());
   }

@@ -164,7 +164,8 @@ class Description {
   }
   void operator()(const MbarrierExpect& expect) const { change(expect.at); }
   void operator()(const MbarrierArrive& arrive) const {
-    change(arrive.at);
+    evaluate(arrive.rank);
+    change(arrive.at, static_cast<bool>(arrive.rank));
     order(Order::Kind::arrive, Group::thread);
   }
   void operator()(const MbarrierWait& wait) const {
@@ -196,8 +197,9 @@ class Description {
                  .is_grouped = is_grouped,
                  .proxy = Proxy::async,
                  .by = Group::warp,
+                 .of_cluster = copy.multicast,
                  .box = copy.map.get()});
-    if (!is_grouped) change(copy.mbarrier);
+    if (!is_grouped) change(copy.mbarrier, copy.multicast);
   }
   void operator()(const TensorStore& store) const {
     for (const Expr& coordinate : store.coordinates) out_.evaluates(coordinate);
@@ -226,8 +228,8 @@ class Description {
 
   void order(Order::Kind kind, Group group) const { out_.orders({kind, group}); }
   /// Of an mbarrier, in one indivisible step.
-  void change(const Access& mbarrier) const {
-    out_.memory({.access = mbarrier, .writes = true, .atomic = true});
+  void change(const Access& mbarrier, bool of_cluster = false) const {
+    out_.memory({.access = mbarrier, .writes = true, .atomic = true, .of_cluster = of_cluster});
   }
   void evaluate(const Expr& e) const {
     if (e) out_.evaluates(e);

@@ -24,6 +24,7 @@ struct MemoryEffect {
   bool is_grouped = false;  // in flight until a wait of this thread for its group, not an mbarrier
   Proxy proxy = Proxy::generic;
   Group by = Group::thread;  // who may access the elements that one thread names
+  bool of_cluster = false;   // in other blocks of the cluster, too
   const SharedMatrix* matrix =
       nullptr;                     // of which `access` is the beginning; null: the access is all
   const TensorMap* box = nullptr;  // the same

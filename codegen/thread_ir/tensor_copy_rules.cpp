@@ -57,6 +57,9 @@ std::string_view broken_rule(const Stmt& stmt, const Program& program, bool is_p
     if (!copy->map->tensor->is_constant()) {
       return "a tensor copy is of a tensor that the kernel does not write";
     }
+    if (copy->multicast && program.cluster == 1) {
+      return "a multicast is in a program with clusters";
+    }
     return broken_rule(*copy, copy->to, program, is_placed);
   }
   const auto* store = std::get_if<TensorStore>(&stmt.node);

@@ -102,13 +102,16 @@ struct Printer {
   }
   void operator()(const Copy& s, SourceLoc loc) {
     const bool is_plain = s.mode == CopyMode::plain && s.token < 0;
-    line(fmt::format("{} {} -> {}{}{}{}",
+    line(fmt::format("{} {} -> {}{}{}{}{}",
                      s.adds     ? "copy_add"
                      : is_plain ? "copy"
                                 : "copy_async",
                      region_text(s.from), region_text(s.to),
                      s.outside ? fmt::format(", outside {}", to_string(s.outside)) : "",
                      s.engine != Engine::automatic ? fmt::format(", by {}", name(s.engine)) : "",
+                     s.multicast != Multicast::automatic
+                         ? fmt::format(", multicast {}", name(s.multicast))
+                         : "",
                      s.token >= 0 ? fmt::format(", token {}", s.token) : ""),
          loc);
   }
@@ -328,6 +331,18 @@ std::string_view name(Engine engine) {
       return "tensor";
     case Engine::pieces:
       return "pieces";
+  }
+  return "?";
+}
+
+std::string_view name(Multicast multicast) {
+  switch (multicast) {
+    case Multicast::automatic:
+      return "automatic";
+    case Multicast::never:
+      return "never";
+    case Multicast::required:
+      return "required";
   }
   return "?";
 }

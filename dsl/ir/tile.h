@@ -69,6 +69,7 @@ struct AccessTerms {
   bool bulk = false;  // source of an asynchronous copy: one bulk copy per row
   bool tensor =
       false;  // the same, by tensor copies; of what a copy writes, by tensor stores: choose_copies
+  bool multicast = false;  // the source, into all blocks of the cluster
   std::vector<TileIndex> tile_indices = {};
 };
 
@@ -100,6 +101,13 @@ enum class Engine : uint8_t {
   pieces,     // no tensor copies
 };
 TESSERA_API std::string_view name(Engine engine);
+/// Whether one tensor copy fills a tile in all blocks of a cluster.
+enum class Multicast : uint8_t {
+  automatic,  // where the blocks provably copy the same tile
+  never,
+  required,  // the author vouches that they do
+};
+TESSERA_API std::string_view name(Multicast multicast);
 enum class CollectiveKind : uint8_t {
   shuffle,       // value, source lane
   shuffle_xor,   // value, lane mask
@@ -160,6 +168,7 @@ struct Copy {
   Region from, to;
   CopyMode mode = CopyMode::plain;
   Engine engine = Engine::automatic;
+  Multicast multicast = Multicast::automatic;
   Expr outside = {};  // constant of the dtype of `to`, where `from` has no element; null = 0
   bool adds = false;  // to += from, each element by itself indivisible; `to` is global
   int token = -1;     // of a store: number of the author's token, -1 = nobody waits for it by name

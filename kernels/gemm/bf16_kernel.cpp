@@ -50,14 +50,15 @@ class Bf16Kernel {
 
   ir::Kernel by_roles() {
     auto tiles_down = ceil_div(m_, t_.rows), tiles_across = ceil_div(n_, t_.columns);
-    k_.launch({min(tiles_down * tiles_across, t_.blocks)}, {.threads = threads_of_roles(t_)});
+    k_.launch({blocks_of_roles(t_, tiles_down, tiles_across)},
+              {.threads = threads_of_roles(t_), .cluster = t_.cluster});
     auto ring = k_.ring({.stages = t_.stages});
     auto a_tile = ring.shared(DType::bf16, a_->shape(), "a_tile");
     auto b_tile = ring.shared(DType::bf16, b_->shape(), "b_tile");
     const std::optional<Ref> through = staging();
     auto steps = ceil_div(depth_, t_.step);
     auto each_tile = [&](auto body) {
-      k_.persistent({tiles_down, tiles_across}, body, {.group = 8});
+      k_.persistent({tiles_down, tiles_across}, body, {.group = 8, .share = 0});
     };
     auto load = [&] {
       each_tile([&](Value down, Value across) {

@@ -57,7 +57,8 @@ ir::Kernel pipelined(const Fp8Spec& s) {
   const Tile& t = s.tile;
   dsl::Builder k("gemm_fp8");
   Fp8Parts parts(k, s);
-  k.launch({min(parts.shared_tiles(), t.blocks * kPipelinedBlocks)}, {.threads = 256});
+  k.launch({min(parts.tiles_down() * parts.tiles_across(), t.blocks * kPipelinedBlocks)},
+           {.threads = 256});
   Sums sums(k, t);
   const StepTiles tiles = parts.tiles(
       [&](DType dtype, Shape shape, const char* name) { return k.shared(dtype, shape, name); });
@@ -80,7 +81,8 @@ ir::Kernel by_roles(const Fp8Spec& s) {
   const Tile& t = s.tile;
   dsl::Builder k("gemm_fp8");
   Fp8Parts parts(k, s);
-  k.launch({min(parts.shared_tiles(), t.blocks)}, {.threads = threads_of_roles(t)});
+  k.launch({blocks_of_roles(t, parts.tiles_down(), parts.tiles_across())},
+           {.threads = threads_of_roles(t), .cluster = t.cluster});
   auto ring = k.ring({.stages = t.stages});
   const StepTiles tiles = parts.tiles(
       [&](DType dtype, Shape shape, const char* name) { return ring.shared(dtype, shape, name); });

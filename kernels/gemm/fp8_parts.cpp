@@ -48,17 +48,14 @@ Ref Fp8Parts::scales(const std::string& name, std::vector<dsl::Arg> shape) {
   return k_.input(name, DType::f32, std::move(shape), {.strides = {apart, down, across}});
 }
 
-Value Fp8Parts::shared_tiles() const {
-  auto across = ceil_div(n_, s_.tile.columns);
-  if (s_.groups == Groups::masked) return slabs_ * across;
-  return ceil_div(m_, s_.tile.rows) * across;
+Value Fp8Parts::tiles_down() const {
+  return s_.groups == Groups::masked ? slabs_ : ceil_div(m_, s_.tile.rows);
 }
 
 void Fp8Parts::each_tile(const std::function<void(const Place&)>& body) {
   const int32_t rows_of_tile = s_.tile.rows;
-  auto tiles_across = ceil_div(n_, s_.tile.columns);
   if (s_.groups == Groups::masked) {
-    k_.persistent({slabs_, tiles_across}, [&](Value group, Value across) {
+    k_.persistent({slabs_, tiles_across()}, [&](Value group, Value across) {
       auto count = k_.let("count", (*masked_m_)(group));
       k_.report_unless(count >= 0 && count <= m_, out_of_range("masked_m"));
       auto rows = k_.let("rows", min(count, m_));
@@ -68,7 +65,6 @@ void Fp8Parts::each_tile(const std::function<void(const Place&)>& body) {
     });
     return;
   }
-  auto tiles_down = ceil_div(m_, rows_of_tile);
   const auto tile = [&](const Value& down, const Value& across) {
     auto row = down * rows_of_tile;
     if (s_.groups == Groups::one) return body({dsl::i32(0), row, m_, dsl::i32(0), across});
@@ -76,7 +72,7 @@ void Fp8Parts::each_tile(const std::function<void(const Place&)>& body) {
     k_.report_unless(group >= -1 && group < groups_, out_of_range("m_indices"));
     k_.if_(group >= 0 && group < groups_, [&] { body({dsl::i32(0), row, m_, group, across}); });
   };
-  k_.persistent({tiles_down, tiles_across}, tile, {.group = 8});
+  k_.persistent({tiles_down(), tiles_across()}, tile, {.group = 8, .share = 0});
 }
 
 StepTiles Fp8Parts::tiles(const MakeTile& make) const {

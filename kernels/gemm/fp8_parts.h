@@ -25,8 +25,9 @@ class Fp8Parts {
   /// Declares the tensors.
   Fp8Parts(dsl::Builder& k, const Fp8Spec& s);
 
-  /// The number of tiles that blocks share; of masked groups, of columns of tiles.
-  dsl::Value shared_tiles() const;
+  /// The tiles that the blocks compute; of masked groups, columns of tiles.
+  dsl::Value tiles_down() const;
+  dsl::Value tiles_across() const { return ceil_div(n_, s_.tile.columns); }
   /// Steps of k.
   dsl::Value steps() const { return ceil_div(depth_, s_.tile.step); }
   /// Calls body(place) for each tile of the block, in the same order in every role.

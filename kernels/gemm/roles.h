@@ -18,6 +18,11 @@ inline int threads_of_roles(const Tile& t) {
   return (multipliers(t) + 1) * 128;
 }
 
+/// Blocks that compute down x across tiles: whole clusters.
+inline dsl::Value blocks_of_roles(const Tile& t, const dsl::Value& down, const dsl::Value& across) {
+  return min(ceil_div(down, t.cluster) * across, t.blocks / t.cluster) * t.cluster;
+}
+
 /// One warp issues tensor copies fast enough. Copies of single elements, such as scales, need all four.
 inline dsl::Role role_that_loads(const std::function<void()>& body, int warps = 1) {
   return {.name = "load", .warps = warps, .registers = 40, .body = body};

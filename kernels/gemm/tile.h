@@ -14,6 +14,8 @@ struct Tile {
   /// At most so many blocks share the tiles of a persistent kernel: one for each multiprocessor of an
   /// H200. No result depends on it.
   int32_t blocks = 132;
+  /// By roles: so many blocks of a cluster compute neighbours in a column, and copy its tiles of b once for all.
+  int32_t cluster = 1;
 };
 
 /// Of these, the tile that computes `slabs` matrices [rows, columns] soonest, the first of equals. A block

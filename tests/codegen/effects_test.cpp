@@ -31,13 +31,13 @@ ir::VarRef variable(std::string name) {
 /// Writes down all effects, one word each.
 struct Receiver : EffectReceiver {
   void memory(const MemoryEffect& effect) override {
-    say("{}{}{}{}:{}",
+    say("{}{}{}{}{}:{}",
         effect.atomic   ? "updates"
         : effect.writes ? "writes"
                         : "reads",
         effect.in_flight ? effect.is_grouped ? "-in-flight-grouped" : "-in-flight" : "",
         effect.proxy == Proxy::async ? "-async" : "", effect.by == Group::warp ? "-by-warp" : "",
-        effect.access.array->name);
+        effect.of_cluster ? "-of-cluster" : "", effect.access.array->name);
   }
   void registers(const RegisterEffect& effect) override {
     say("{}{}*{}:{}", effect.reads ? "reads" : "", effect.writes ? "writes" : "", effect.width,
@@ -104,6 +104,14 @@ TEST_CASE("a bulk copy goes through the async proxy, in a group or to an mbarrie
         "reads-in-flight-async-by-warp:g writes-in-flight-async-by-warp:s updates:b");
 }
 
+TEST_CASE("a multicast writes to, and completes in, all blocks of the cluster") {
+  TensorCopy copy{std::make_shared<TensorMap>(), {kZero}, at(kShared), at(kMbarriers)};
+  CHECK(text_of(copy) == "evaluates:0 writes-in-flight-async-by-warp:s updates:b");
+  copy.multicast = true;
+  CHECK(text_of(copy) ==
+        "evaluates:0 writes-in-flight-async-by-warp-of-cluster:s updates-of-cluster:b");
+}
+
 TEST_CASE("a tensor store reads its tile and writes its tensor in flight, in groups of its own") {
   TensorStore store;
   store.coordinates = {kZero};
@@ -125,6 +133,8 @@ TEST_CASE("mbarrier statements change their mbarrier, and order threads") {
   CHECK(text_of(MbarrierExpect{at(kMbarriers), 16}) == "updates:b");
   CHECK(text_of(MbarrierArrive{at(kMbarriers)}) ==
         "updates:b " + order(Order::Kind::arrive, Group::thread));
+  CHECK(text_of(MbarrierArrive{at(kMbarriers), false, ir::index(1)}) ==
+        "evaluates:1 updates-of-cluster:b " + order(Order::Kind::arrive, Group::thread));
   CHECK(text_of(MbarrierWait{at(kMbarriers), kZero}) ==
         "updates:b evaluates:0 " + order(Order::Kind::wait, Group::thread));
   CHECK(text_of(ProxyFence{}) == order(Order::Kind::proxy_fence, Group::thread));

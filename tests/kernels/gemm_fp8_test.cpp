@@ -96,13 +96,14 @@ TEST_CASE("gemm_fp8_block has the bits of the tensor cores, promoted every 128 o
   const HostTensor b_sf = random_tensor(DType::f32, {column_parts, parts}, Values::uniform, 4);
   const HostTensor want = reference::gemm_fp8_block({a, a_sf, b, b_sf}, DType::f32);
   using kernels::gemm::Tile;
-  std::vector<std::pair<Tile, uint32_t>> forms = {{{64, 128, 128, 2, 0}, 0},
-                                                  {{64, 128, 128, 2, 0, 1}, 0},
-                                                  {{128, 128, 128, 2, 1, 1}, 1},  // of one block
-                                                  {{128, 128, 128, 2, 1, 1}, 2}};
+  std::vector<std::pair<Tile, uint32_t>> forms = {
+      {{64, 128, 128, 2, 0}, 0},        {{64, 128, 128, 2, 0, 1}, 0},
+      {{128, 128, 128, 2, 1, 1}, 1},  // of one block
+      {{128, 128, 128, 2, 1, 1}, 2},    {{64, 128, 128, 3, 1, 2, 2}, 0},
+      {{128, 64, 128, 2, 1, 132, 2}, 3}};
   for (const Tile& tile : kernels::gemm::kFp8Tiles) forms.emplace_back(tile, 0);
   for (const auto& [tile, schedule] : forms) {
-    CAPTURE(tile.rows, tile.columns, tile.by_roles, tile.blocks, schedule);
+    CAPTURE(tile.rows, tile.columns, tile.by_roles, tile.blocks, tile.cluster, schedule);
     const kernels::gemm::Fp8Spec spec{kernels::gemm::Groups::one, 16, 16, 4, 4, 16, 1, 1, tile};
     HostTensor out(DType::f32, {m, n});
     const auto stack = [](const HostTensor& x) {

@@ -81,7 +81,7 @@ TEST_CASE("gemm_bf16 has the bits of the tensor cores, whatever the tile and who
   const HostTensor want_bf16 = reference::gemm_bf16(a, b, &bias, DType::bf16);
   const HostTensor want_f32 = reference::gemm_bf16(a, b, &bias, DType::f32);
   const auto check = [&](const kernels::gemm::Tile& tile, const char* target, uint32_t schedule) {
-    CAPTURE(target, tile.rows, tile.columns, tile.by_roles, tile.blocks, schedule);
+    CAPTURE(target, tile.rows, tile.columns, tile.by_roles, tile.blocks, tile.cluster, schedule);
     for (const bool is_f32 : {false, true}) {
       const DType dtype = is_f32 ? DType::f32 : DType::bf16;
       const kernels::gemm::Bf16Spec spec{{0, 8}, {0, 8},         1,   8, 8, is_f32 ? 4 : 8, 1,
@@ -103,6 +103,10 @@ TEST_CASE("gemm_bf16 has the bits of the tensor cores, whatever the tile and who
   check({128, 128, 32, 3, 0}, "sm_90", 0);
   check({128, 128, 32, 3, 0}, "sm_90a", 0);
   for (const kernels::gemm::Tile& tile : kernels::gemm::kBf16Tiles) check(tile, "sm_90a", 0);
+  for (const int32_t cluster : {2, 4}) {
+    check({64, 64, 64, 3, 1, 4, cluster}, "sm_90a", 0);
+    check({64, 128, 64, 2, 1, 132, cluster}, "sm_90a", 5);
+  }
   // one block computes four tiles
   for (const uint32_t schedule : {0U, 1U, 2U, 3U})
     check({128, 128, 64, 2, 1, 1}, "sm_90a", schedule);

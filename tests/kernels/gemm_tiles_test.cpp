@@ -55,10 +55,14 @@ TEST_CASE("every tile of a product compiles for sm_90a without spills", "[gemm][
   }
   for (const int32_t is_f32 : {0, 1}) {
     for (const Tile& tile : kernels::gemm::kBf16Tiles) {
-      check_code(*nvrtc,
-                 kernels::gemm::build_bf16(
-                     {{0, 8}, {0, 8}, 1, 8, 1, is_f32 != 0 ? 4 : 8, 1, 0, is_f32, tile}),
-                 tile);
+      for (const int32_t cluster : {1, 2}) {
+        Tile shared = tile;
+        shared.cluster = cluster;
+        check_code(*nvrtc,
+                   kernels::gemm::build_bf16(
+                       {{0, 8}, {0, 8}, 1, 8, 1, is_f32 != 0 ? 4 : 8, 1, 0, is_f32, shared}),
+                   shared);
+      }
     }
     for (const Tile& tile : kernels::gemm::kFp8Tiles) {
       using kernels::gemm::Groups;

@@ -543,6 +543,7 @@ class ProgramReader {
     node.coordinates = list(line);
     if (line.accept(", mbarrier")) node.mbarrier = access(line);
     node.expects = line.accept(", expected");
+    node.multicast = line.accept(", multicast");
     return made(std::move(node));
   }
   TensorMapRef map_of(Line& line) const {
@@ -577,6 +578,7 @@ class ProgramReader {
     if (line.accept("arrive")) {
       MbarrierArrive node{access(line)};
       node.after_copies = line.accept(", after copies");
+      if (line.accept(", of block")) node.rank = expression(line);
       return made(std::move(node));
     }
     if (line.accept("expect")) {
@@ -590,6 +592,7 @@ class ProgramReader {
     MbarrierWait node{access(line), {}};
     line.expect(", phase");
     node.phase = expression(line);
+    node.of_cluster = line.accept(", of the cluster");
     return made(std::move(node));
   }
 
