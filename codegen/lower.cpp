@@ -13,6 +13,7 @@
 #include "codegen/layouts/verify_layouts.h"
 #include "codegen/passes/arrange_shared.h"
 #include "codegen/passes/await_bulk_copies.h"
+#include "codegen/passes/await_stores.h"
 #include "codegen/passes/check_convergence.h"
 #include "codegen/passes/check_iterations.h"
 #include "codegen/passes/check_roles.h"
@@ -120,6 +121,7 @@ constexpr Pass kPasses[] = {
     {"add_mbarriers", [](Lowering& l) { add_mbarriers(l.program); }, kLowered},
     {"arrange_shared", [](Lowering& l) { arrange_shared(l.program); }, kLowered},
     {"place_arena", [](Lowering& l) { l.notes.arena = place_arena(l.program); }, kPlaced},
+    {"await_stores", [](Lowering& l) { await_stores(l.program); }, kPlaced},
     {"insert_barriers",
      [](Lowering& l) { l.notes.barriers = insert_barriers(l.program, l.uniform); }, kPlaced},
     {"delay_wgmma_waits", [](Lowering& l) { delay_wgmma_waits(l.program, l.notes.products); },

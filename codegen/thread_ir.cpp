@@ -152,7 +152,9 @@ class Printer {
              ? fmt::format("wgmma start{}", sums)
              : fmt::format("wgmma wait until {} groups pending{}", sync.pending, sums));
   }
-  void print(const ProxyFence&) { line("proxy fence"); }
+  void print(const ProxyFence& fence) {
+    line(fence.of_global ? "proxy fence of global" : "proxy fence");
+  }
   void print(const For& loop) {
     const auto taken = taken_;
     std::string bounds =
@@ -205,6 +207,20 @@ class Printer {
   void print(const TensorCopy& copy) {
     line(fmt::format("tensor copy {} = {}{}{}{}", target(copy.to), copy.map->name,
                      list(copy.coordinates), signal(copy), copy.multicast ? ", multicast" : ""));
+  }
+  void print(const TensorStore& store) {
+    line(fmt::format("tensor {} {} {}{} = {}", store.adds ? "add" : "store",
+                     name_of(*store.to.array), store.map->name, list(store.coordinates),
+                     target(store.from)));
+  }
+  void print(const StoreCommit& commit) {
+    line(commit.token < 0 ? "commit stores"
+                          : fmt::format("commit stores of token {}", commit.token));
+  }
+  void print(const StoreWait& wait) {
+    const char* const what = wait.of_reads ? "reads of stores" : "stores";
+    line(wait.token < 0 ? fmt::format("wait until {} groups pending of {}", wait.pending, what)
+                        : fmt::format("wait until token {} of {}", wait.token, what));
   }
   void print(const Break& leave) {
     line(fmt::format("break {}if {}", leave.together ? "together " : "", text(leave.condition)));

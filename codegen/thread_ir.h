@@ -10,7 +10,9 @@
 #include <vector>
 
 #include "codegen/thread_group.h"
+#include "codegen/thread_ir/access.h"
 #include "codegen/thread_ir/array.h"
+#include "codegen/thread_ir/tensor_store.h"
 #include "dsl/base/target.h"
 #include "dsl/ir/expr.h"
 #include "dsl/ir/tile.h"
@@ -18,31 +20,6 @@
 namespace tessera::codegen {
 
 using ir::VarRef;
-
-/// `width` consecutive elements of a register array from `base` on. `base` is a constant once the
-/// loops around it are unrolled.
-struct Slice {
-  ArrayRef array;
-  Expr base;
-};
-
-/// How an access was shown to be in bounds.
-enum class Bounds : uint8_t { proved, guarded, unchecked };
-std::string_view name(Bounds bounds);
-
-/// `width` consecutive elements at element `offset`. The byte address is a multiple of width *
-/// element size: proved from declared alignments, never assumed. `indices` are the logical indices
-/// of the first element, the vector runs along the last dimension of `array->shape` with stride 1
-/// (empty for register arrays).
-struct Access {
-  ArrayRef array;
-  Expr offset;  // i64 for global arrays, i32 otherwise
-  std::vector<Expr> indices;
-  int width = 1;
-  Bounds bounds = Bounds::proved;
-  Expr guard;                                 // boolean; null = always
-  ir::CacheHint cache = ir::CacheHint::none;  // global
-};
 
 struct Stmt;
 using Body = std::vector<Stmt>;
@@ -153,9 +130,11 @@ struct WgmmaSync {
   int64_t width = 0;  // of c
   int pending = 0;    // wait
 };
-/// Makes this thread's writes to shared memory visible to Wgmma and bulk copies after the next
-/// barrier.
-struct ProxyFence {};
+/// Makes this thread's writes visible to Wgmma, bulk copies and tensor stores after the next barrier: those to
+/// shared memory, with `of_global` also those to global memory.
+struct ProxyFence {
+  bool of_global = false;
+};
 /// for (var = begin; var < end; var += step). Unrolled loops have constant bounds, others may end early.
 struct For {
   VarRef var;
@@ -350,7 +329,8 @@ struct Stmt {
                ProxyFence, For, If, Barrier, WarpBarrier, NamedBarrier, RoleBodies, Collective,
                Comment, Declare, Present, Assert, CheckIndices, Print, Dependency, ExternCall,
                AsyncCopy, AsyncCommit, AsyncWait, Break, Return, MbarrierInit, MbarrierExpect,
-               MbarrierArrive, MbarrierWait, BulkCopy, TensorCopy>
+               MbarrierArrive, MbarrierWait, BulkCopy, TensorStore, StoreCommit, StoreWait,
+               TensorCopy>
       node;
   SourceLoc loc;
   bool manual_sync = false;  // only the author's barriers order it

@@ -9,13 +9,19 @@ namespace tessera::dsl {
 
 namespace {
 
+bool is_store(const Ref& from, const Ref& to) {
+  return from.region().buffer->space == ir::Space::shared &&
+         to.region().buffer->space == ir::Space::global;
+}
+
 void check_async(const Recorder& recorder, const Ref& from, const Ref& to, SourceLoc loc) {
   const ir::Buffer& source = *from.region().buffer;
   const ir::Buffer& target = *to.region().buffer;
-  if (source.space != ir::Space::global || target.space != ir::Space::shared) {
+  const bool loads = source.space == ir::Space::global && target.space == ir::Space::shared;
+  if (!loads && !is_store(from, to)) {
     recorder.fail(
         "CPASYNC_SPACE", fmt::format("copy_async from '{}' to '{}'", source.name, target.name), loc,
-        "from global to shared memory",
+        "between global and shared memory",
         fmt::format("from {} to {}", name(source.space), name(target.space)), "use k.copy");
   }
   if (source.dtype != target.dtype) {
@@ -27,11 +33,24 @@ void check_async(const Recorder& recorder, const Ref& from, const Ref& to, Sourc
   }
 }
 
+void check_token(const Recorder& recorder, int scope, SourceLoc loc) {
+  if (recorder.in_scope(scope)) return;
+  recorder.fail("ASYNC_TOKEN", "the copy was started in a body that has ended", loc, {}, {},
+                "wait in the body that starts the copy, or use wait_pending");
+}
+
 }  // namespace
 
 AsyncToken Builder::copy_async(const Ref& from, const Ref& to, SourceLoc loc) {
   check_async(*recorder_, from, to, loc);
   ir::Copy terms;
+  if (is_store(from, to)) {
+    const int token = recorder_->stores++;
+    terms.engine = ir::Engine::tensor;
+    terms.token = token;
+    copy(from, to, std::move(terms), loc);
+    return {token, recorder_->scope(), true};
+  }
   terms.mode = ir::CopyMode::async;
   copy(from, to, std::move(terms), loc);
   return committed(loc);
@@ -50,11 +69,21 @@ AsyncToken Builder::committed(SourceLoc loc) {
 }
 
 void Builder::wait(const AsyncToken& token, SourceLoc loc) {
-  if (!recorder_->in_scope(token.scope_)) {
-    recorder_->fail("ASYNC_TOKEN", "the copy was started in a body that has ended", loc, {}, {},
-                    "wait in the body that starts the copy, or use wait_pending");
+  check_token(*recorder_, token.scope_, loc);
+  if (token.is_store_) {
+    recorder_->add({ir::StoreWait{token.group_, false}, loc});
+  } else {
+    recorder_->add({ir::AsyncWait{token.group_, 0}, loc});
   }
-  recorder_->add({ir::AsyncWait{token.group_, 0}, loc});
+}
+
+void Builder::wait_read(const AsyncToken& token, SourceLoc loc) {
+  check_token(*recorder_, token.scope_, loc);
+  if (!token.is_store_) {
+    recorder_->fail("ASYNC_TOKEN", "wait_read of a copy to shared memory", loc,
+                    "a copy from a shared tile to a tensor", "one from a tensor", "use k.wait");
+  }
+  recorder_->add({ir::StoreWait{token.group_, true}, loc});
 }
 
 void Builder::wait_pending(int pending, SourceLoc loc) {

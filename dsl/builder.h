@@ -58,8 +58,9 @@ struct LaunchOptions {
 /// What a copy reads outside of a tensor, and who copies.
 struct CopyOptions {
   Arg outside = 0;  // a constant of the target's dtype; reads outside a global tensor give it
-  /// What carries out a copy that a pipelined loop issues ahead or that fills a ring. Engine::tensor, from
-  /// sm_90 on, fails with COPY_ENGINE where a tensor copy is impossible, and names the first condition.
+  /// What carries out a copy that a pipelined loop issues ahead or that fills a ring, or one from a shared tile to a
+  /// tensor. Engine::tensor, from sm_90 on, fails with COPY_ENGINE where a tensor copy is impossible, and names the
+  /// first condition.
   ir::Engine engine = ir::Engine::automatic;
   /// Of a tensor copy that fills a ring, in a launch with clusters: each block copies a part of the tile into all
   /// blocks. Where the tile is not provably the same, Multicast::required vouches for it (the executor traps:
@@ -71,8 +72,10 @@ struct CopyOptions {
 class AsyncToken {
  private:
   friend class Builder;
-  AsyncToken(int group, int scope) : group_(group), scope_(scope) {}
+  AsyncToken(int group, int scope, bool is_store = false)
+      : group_(group), scope_(scope), is_store_(is_store) {}
   int group_, scope_;
+  bool is_store_;  // to global memory: `group_` is its number
 };
 
 /// How the warps of a block share a product.
@@ -301,10 +304,25 @@ class TESSERA_API Builder {
   /// outside a global tensor give 0, writes outside are dropped. COPY_OVERLAP if both are parts of one
   /// shared buffer that certainly overlap.
   void copy(const Ref& from, const Ref& to, SourceLoc loc = SourceLoc::here());
-  /// Copies a tile; reads outside give `options.outside`. COPY_OUTSIDE if `from` is not global or the
-  /// value is not a constant.
+  /// Copies a tile; reads outside give `options.outside`. COPY_OUTSIDE if the value is not a
+  /// constant, or not 0 where `from` is not global.
   ///   k.copy(scores.tile({row, 0}, {8, 64}), tile, {.outside = -1.0f});
+  ///
+  /// From a shared tile to a tensor by Engine::tensor, the copy engine stores (TMA), while the threads go on. The
+  /// compiler waits before the tile is written again, before the kernel reads the tensor after a barrier and before
+  /// it signals; in a region of manual_sync the author does, by k.wait_read and k.wait. Two such stores of one element
+  /// need a k.wait between them.
+  ///   k.copy(tile, y.tile({row, 0}, {64, 128}), {.engine = ir::Engine::tensor});
   void copy(const Ref& from, const Ref& to, CopyOptions options, SourceLoc loc = SourceLoc::here());
+  /// Adds a shared tile or a fragment to a part of an output: to += from, each element by itself indivisible, of f32,
+  /// f16, bf16, i32, u32 or u64 on both sides (DTYPE). Additions outside of the tensor are dropped. By tensor stores
+  /// from sm_90 on, if a tensor store is possible, else by atomics; `explain` says why. The order of the additions to
+  /// one element is open: where an element of floats may get several, `explain` notes COPY_ADD_ORDER. Subnormal
+  /// numbers of f32 count as zeros. ATOMIC unless it goes from the chip to an output; COPY_ENGINE as copy.
+  ///
+  ///   k.copy_add(part, sum.tile({row, column}, {128, 128}));   // sum starts with zeros
+  void copy_add(const Ref& from, const Ref& to, CopyOptions options = {},
+                SourceLoc loc = SourceLoc::here());
   /// Copies rows that an index chooses (a gather) to a tile, or a tile to such rows (a scatter). The tile has
   /// the rows as its first dimension. In a pipelined loop a gather to shared memory is issued ahead, if
   /// the index is not what the iteration computes; in the fill of a ring it goes on while the role fills other
@@ -321,10 +339,17 @@ class TESSERA_API Builder {
   ///   auto copied = k.copy_async(x.tile({row, 0}, {8, 64}), tile);
   ///   ...                  // work that does not need the tile
   ///   k.wait(copied);      // the tile is there, for every thread of the block
+  /// From a shared tile to a tensor it is a store of Engine::tensor; see copy.
+  ///   auto stored = k.copy_async(tile, y.tile({row, 0}, {8, 64}));
+  ///   k.wait_read(stored);  // the tile may be written again: the compiler puts it in where it is missing
+  ///   k.wait(stored);       // y has the elements
   AsyncToken copy_async(const Ref& from, const Ref& to, SourceLoc loc = SourceLoc::here());
   AsyncToken copy_async(const Rows& from, const Ref& to, SourceLoc loc = SourceLoc::here());
-  /// Waits for the copy of `token` and for all copies started before it.
+  /// Waits for the copy of `token` and for all copies of its direction started before it. The elements of a store are
+  /// in memory then; other threads read them after a k.sync().
   void wait(const AsyncToken& token, SourceLoc loc = SourceLoc::here());
+  /// Waits until the tile of a store may be written again. ASYNC_TOKEN for a copy from global memory.
+  void wait_read(const AsyncToken& token, SourceLoc loc = SourceLoc::here());
   /// Waits until at most `pending` of the copies started last are in flight.
   void wait_pending(int pending, SourceLoc loc = SourceLoc::here());
   /// Reduces the fragment `from` over one axis into the fragment `to`. The dtype of `to` is that of

@@ -152,6 +152,7 @@ class Recorder {
   void check_available(const ir::Buffer& buffer, SourceLoc loc) const;
 
   int async_groups = 0;      // tokens handed out
+  int stores = 0;            // the same of stores
   bool manual_sync = false;  // inside a manual-sync region
   int returns = 0;           // return_if() recorded
   bool has_effect = false;   // a statement writes a tensor, prints, asserts or calls a function

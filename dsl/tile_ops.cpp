@@ -89,7 +89,8 @@ void Builder::copy(const Ref& from, const Ref& to, SourceLoc loc) {
 }
 
 void Builder::copy(const Ref& from, const Ref& to, CopyOptions options, SourceLoc loc) {
-  const ir::Buffer& source = *from.region().buffer;
+  const ir::Buffer &source = *from.region().buffer, &target = *to.region().buffer;
+  const bool stores = source.space == ir::Space::shared && target.space == ir::Space::global;
   ir::Copy terms;
   terms.engine = options.engine;
   terms.multicast = options.multicast;
@@ -98,29 +99,69 @@ void Builder::copy(const Ref& from, const Ref& to, CopyOptions options, SourceLo
                     fmt::format("copy from '{}' into all blocks of the cluster", source.name), loc,
                     "Engine::tensor", fmt::format("Engine::{}", name(options.engine)));
   }
-  if (options.engine != ir::Engine::automatic &&
-      (on_chip(from) || to.region().buffer->space != ir::Space::shared)) {
+  const bool has_choice = (!on_chip(from) && target.space == ir::Space::shared) ||
+                          (stores && options.engine == ir::Engine::tensor);
+  if (options.engine != ir::Engine::automatic && !has_choice) {
     recorder_->fail(
         "COPY_ENGINE",
-        fmt::format("copy from '{}' to '{}' has no choice of an engine", source.name,
-                    to.region().buffer->name),
-        loc, "from a global tensor to a shared tile",
-        fmt::format("from {} to {}", name(source.space), name(to.region().buffer->space)));
+        fmt::format("copy from '{}' to '{}' has no choice of an engine", source.name, target.name),
+        loc,
+        stores ? "Engine::tensor or Engine::automatic"
+               : "between a global tensor and a shared tile",
+        stores ? std::string(name(options.engine))
+               : fmt::format("from {} to {}", name(source.space), name(target.space)));
   }
   if (!options.outside.is_literal()) {
     recorder_->fail("COPY_OUTSIDE",
                     fmt::format("copy from '{}' with a computed value outside", source.name), loc,
                     "a constant", "a value of run time", "use k.parallel and select");
   }
-  if (on_chip(from)) {
+  const ir::Expr outside = options.outside.as(to.dtype(), recorder_.get()).expr();
+  const bool is_zero = ir::is_constant(outside) && outside->integer == 0 && outside->number == 0 &&
+                       !std::signbit(outside->number);
+  if (on_chip(from) && !is_zero) {
     recorder_->fail("COPY_OUTSIDE",
                     fmt::format("copy from '{}', which has no outside", source.name), loc,
                     "from a global tensor", fmt::format("from {}", name(source.space)));
   }
-  const ir::Expr outside = options.outside.as(to.dtype(), recorder_.get()).expr();
-  const bool is_zero = ir::is_constant(outside) && outside->integer == 0 && outside->number == 0 &&
-                       !std::signbit(outside->number);
   if (!is_zero) terms.outside = outside;  // copies of zeros can go ahead
+  copy(from, to, std::move(terms), loc);
+}
+
+void Builder::copy_add(const Ref& from, const Ref& to, CopyOptions options, SourceLoc loc) {
+  const ir::Buffer &source = *from.region().buffer, &target = *to.region().buffer;
+  const bool is_source = source.space == ir::Space::shared || source.space == ir::Space::fragment;
+  if (!is_source || target.space != ir::Space::global) {
+    recorder_->fail("ATOMIC", fmt::format("copy_add from '{}' to '{}'", source.name, target.name),
+                    loc, "from a shared tile or a fragment to an output tensor",
+                    fmt::format("from {} to {}", name(source.space), name(target.space)));
+  }
+  constexpr DType kDTypes[] = {DType::f32, DType::f16, DType::bf16,
+                               DType::i32, DType::u32, DType::u64};
+  const bool is_added =
+      std::find(std::begin(kDTypes), std::end(kDTypes), target.dtype) != std::end(kDTypes);
+  if (!is_added || source.dtype != target.dtype) {
+    recorder_->fail("DTYPE",
+                    fmt::format("copy_add from '{}' to '{}' cannot add", source.name, target.name),
+                    loc, "f32, f16, bf16, i32, u32 or u64 on both sides",
+                    fmt::format("{} to {}", name(source.dtype), name(target.dtype)));
+  }
+  const bool by_threads = source.space == ir::Space::fragment;
+  if (options.engine == ir::Engine::pieces ||
+      (by_threads && options.engine == ir::Engine::tensor)) {
+    recorder_->fail("COPY_ENGINE",
+                    fmt::format("copy_add from '{}' to '{}' has no choice of an engine",
+                                source.name, target.name),
+                    loc, by_threads ? "a shared tile" : "Engine::tensor or Engine::automatic",
+                    by_threads ? "a fragment" : std::string(name(options.engine)));
+  }
+  if (to.region().terms.cache != ir::CacheHint::none) {
+    recorder_->fail("CACHE_HINT",
+                    fmt::format("copy_add to '{}' takes no hint for the caches", target.name), loc);
+  }
+  ir::Copy terms;
+  terms.adds = true;
+  terms.engine = options.engine;
   copy(from, to, std::move(terms), loc);
 }
 

@@ -15,8 +15,12 @@ constexpr int64_t kPieceBytes = 16;
 constexpr int64_t kMostExtent = int64_t{1} << 32;
 constexpr int64_t kMostStride = int64_t{1} << 40;  // bytes
 
-// Of the driver's enumerations: elements by their size, since copies change no bit.
-int dtype_code(int64_t bytes) {
+// Of the driver's enumerations. Copies change no bit; additions depend on it, but not on the sign of integers.
+int dtype_code(DType dtype) {
+  if (dtype == DType::f16) return 6;
+  if (dtype == DType::f32) return 7;
+  if (dtype == DType::bf16) return 9;
+  const int bytes = bits(dtype) / 8;
   return bytes == 1 ? 0 : bytes == 2 ? 1 : bytes == 4 ? 2 : 4;
 }
 int swizzle_code(int span) {
@@ -75,7 +79,7 @@ TensorMap encode_tensor_map(const LoadedKernel& kernel, const KernelParam& param
   }
   TensorMap map;
   kernel.driver->check(
-      encode(&map, dtype_code(size), static_cast<unsigned>(rank), address, extents.data(),
+      encode(&map, dtype_code(param.dtype), static_cast<unsigned>(rank), address, extents.data(),
              strides.data(), box.data(), steps.data(), kNoInterleave, swizzle_code(facts.swizzle),
              kPromote256Bytes, kZeroOutside),
       "cuTensorMapEncodeTiled", op);

@@ -54,7 +54,7 @@ void for_each_run(const MemoryEffect& effect, int64_t first, const Fn& fn) {
     for_each_chunk(*effect.matrix, first,
                    [&](const MatrixChunk& chunk) { fn(chunk.offset, access.width); });
   } else if (effect.box != nullptr) {
-    const TensorMap& map = *effect.box->map;
+    const TensorMap& map = *effect.box;
     const auto& swizzle = access.array->swizzle;
     const int64_t columns = map.box.back(), rows = map.elements() / columns;
     const int64_t panel = swizzle ? std::min(columns, swizzle->panel) : columns;
@@ -140,7 +140,7 @@ FootprintRef Footprints::of(const Stmt& stmt, const MemoryEffect& effect, const 
                               group.count,
                               effect.matrix != nullptr ? effect.matrix->rows : 0,
                               effect.matrix != nullptr && effect.matrix->transposed,
-                              effect.box != nullptr ? address(effect.box->map.get()) : 0};
+                              effect.box != nullptr ? address(effect.box) : 0};
   for (const Rounds& rounds : relevant) {
     const For& loop = *rounds.loop;
     key.insert(key.end(), {loop.var->id, address(loop.begin.get()), address(loop.end.get()),

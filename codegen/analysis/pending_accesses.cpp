@@ -19,9 +19,27 @@ void PendingAccesses::insert(const PendingAccess& access) {
 
 void PendingAccesses::add(const FootprintRef& access) {
   if (access->in_flight) {
-    insert_new(open_, access);
+    insert_new((access->writes ? copies_ : stores_).open, access);
   } else {
     insert({access, false});
+  }
+}
+
+void PendingAccesses::take(const Order& order, bool is_one_warp) {
+  switch (order.kind) {
+    case Order::Kind::commit:
+      return copies_.commit();
+    case Order::Kind::await:
+      return wait(copies_, order.pending);
+    case Order::Kind::commit_stores:
+      return stores_.commit();
+    case Order::Kind::await_stores:
+      return wait(stores_, order.pending);
+    case Order::Kind::wait:
+      return wait_at_mbarrier();
+    default:
+      if (order.group == Group::warp && !is_one_warp) return warp_barrier();
+      return block_barrier();
   }
 }
 
@@ -31,47 +49,53 @@ void PendingAccesses::warp_barrier() {
   for (const PendingAccess& access : before) insert({access.access, true});
 }
 
-void PendingAccesses::commit() {
-  groups_.push_back(std::move(open_));
-  open_.clear();
+void PendingAccesses::InFlight::commit() {
+  groups.push_back(std::move(open));
+  open.clear();
 }
 
 void PendingAccesses::land(const std::vector<FootprintRef>& group) {
   for (const FootprintRef& access : group) insert({access, false});
 }
 
-void PendingAccesses::wait(int groups_in_flight) {
-  if (ambiguous_) {
-    for (const auto& group : groups_) land(group);
+void PendingAccesses::wait(InFlight& accesses, int groups_in_flight) {
+  if (accesses.ambiguous) {
+    for (const auto& group : accesses.groups) land(group);
     if (groups_in_flight > 0) return;
-    groups_.clear();
-    ambiguous_ = false;
+    accesses.groups.clear();
+    accesses.ambiguous = false;
   }
   const auto kept = static_cast<size_t>(groups_in_flight);
-  for (; groups_.size() > kept; groups_.pop_front()) land(groups_.front());
+  for (; accesses.groups.size() > kept; accesses.groups.pop_front()) land(accesses.groups.front());
 }
 
 void PendingAccesses::wait_at_mbarrier() {
-  land(open_);
-  for (const auto& group : groups_) land(group);
+  land(copies_.open);
+  for (const auto& group : copies_.groups) land(group);
 }
 
 void PendingAccesses::wait_at_ring(int ring) {
   const auto is_ordered = [&](const FootprintRef& access) { return access->array->ring == ring; };
   std::erase_if(pending_, [&](const PendingAccess& p) { return is_ordered(p.access); });
-  std::erase_if(open_, is_ordered);
+  std::erase_if(copies_.open, is_ordered);
+  std::erase_if(stores_.open, is_ordered);
+}
+
+void PendingAccesses::InFlight::merge(const InFlight& other) {
+  for (const FootprintRef& access : other.open) insert_new(open, access);
+  ambiguous = ambiguous || other.ambiguous || groups.size() != other.groups.size();
+  // Aligns the newest groups of both.
+  while (groups.size() < other.groups.size()) groups.emplace_front();
+  const size_t first = groups.size() - other.groups.size();
+  for (size_t i = 0; i < other.groups.size(); ++i) {
+    for (const FootprintRef& access : other.groups[i]) insert_new(groups[first + i], access);
+  }
 }
 
 void PendingAccesses::merge(const PendingAccesses& other) {
   for (const PendingAccess& access : other.pending_) insert(access);
-  for (const FootprintRef& access : other.open_) insert_new(open_, access);
-  ambiguous_ = ambiguous_ || other.ambiguous_ || groups_.size() != other.groups_.size();
-  // Aligns the newest groups of both.
-  while (groups_.size() < other.groups_.size()) groups_.emplace_front();
-  const size_t first = groups_.size() - other.groups_.size();
-  for (size_t i = 0; i < other.groups_.size(); ++i) {
-    for (const FootprintRef& access : other.groups_[i]) insert_new(groups_[first + i], access);
-  }
+  copies_.merge(other.copies_);
+  stores_.merge(other.stores_);
 }
 
 }  // namespace tessera::codegen

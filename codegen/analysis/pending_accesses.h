@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "codegen/analysis/footprint.h"
+#include "codegen/order.h"
 
 namespace tessera::codegen {
 
@@ -26,25 +27,33 @@ class PendingAccesses {
 
   /// Adds an access. One in flight becomes pending when a wait completes it.
   void add(const FootprintRef& access);
-  void block_barrier() { pending_.clear(); }
-  void warp_barrier();
-  void commit();
-  void wait(int groups_in_flight);
-  /// Any access in flight may complete here or go on.
-  void wait_at_mbarrier();
+  /// Of a statement of all threads, which are one warp if `is_one_warp`.
+  void take(const Order& order, bool is_one_warp);
   /// The mbarriers of a ring order all accesses to its tiles.
   void wait_at_ring(int ring);
   /// Either this state or the other.
   void merge(const PendingAccesses& other);
 
  private:
+  /// Accesses in flight that one kind of commit closes.
+  struct InFlight {
+    std::vector<FootprintRef> open;                // since the last commit
+    std::deque<std::vector<FootprintRef>> groups;  // committed, oldest first
+    bool ambiguous = false;  // paths with different numbers of groups have joined
+
+    void commit();
+    void merge(const InFlight& other);
+  };
   void insert(const PendingAccess& access);
   void land(const std::vector<FootprintRef>& group);
+  void block_barrier() { pending_.clear(); }
+  void warp_barrier();
+  void wait(InFlight& accesses, int groups_in_flight);
+  /// Any copy in flight may complete here or go on.
+  void wait_at_mbarrier();
 
   std::vector<PendingAccess> pending_;
-  std::vector<FootprintRef> open_;                // asynchronous copies since the last commit
-  std::deque<std::vector<FootprintRef>> groups_;  // committed, oldest first
-  bool ambiguous_ = false;  // paths with different numbers of groups have joined
+  InFlight copies_, stores_;  // into shared memory, and what tensor stores read there
 };
 
 }  // namespace tessera::codegen

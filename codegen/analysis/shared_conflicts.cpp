@@ -144,7 +144,11 @@ int64_t period_of_accesses(const For& loop, int64_t most) {
 
 int64_t max_in_flight(const Body& body, int64_t most) {
   int64_t groups = 0;
-  walk(body, [&](const Stmt& stmt) { groups = std::max<int64_t>(groups, most_in_flight(stmt)); });
+  walk(body, [&](const Stmt& stmt) {
+    for (const auto kind : {Order::Kind::await, Order::Kind::await_stores}) {
+      groups = std::max<int64_t>(groups, most_in_flight(stmt, kind));
+    }
+  });
   return std::min(groups, most);
 }
 

@@ -273,6 +273,12 @@ void Usage::look(const TensorCopy& copy) {
   for (const Expr& coordinate : copy.coordinates) use(coordinate, Role::index);
 }
 
+void Usage::look(const TensorStore& store) {
+  use(store.from);
+  accessed_.insert(store.to.array.get());
+  for (const Expr& coordinate : store.coordinates) use(coordinate, Role::index);
+}
+
 void Usage::use(const Expr& e, Role role) {
   if (!e) return;
   if (e->op == ir::Op::var) {

@@ -111,6 +111,9 @@ class Usage {
   void look(const MbarrierWait& wait);
   void look(const BulkCopy& copy);
   void look(const TensorCopy& copy);
+  void look(const TensorStore& store);
+  void look(const StoreCommit&) {}
+  void look(const StoreWait&) {}
   void use(const Expr& e, Role role);
   void use(const Access& access);
   void use(const Slice& slice, int width);

@@ -56,6 +56,22 @@ bool Machine::await_signal(const Instr& instr, bool again) {
   return all;
 }
 
+void Machine::add_element(const AtomicStep& step, std::byte* element, const std::byte* value,
+                          int bytes) {
+  const auto add = [&](auto operand) {
+    using T = decltype(operand);
+    std::memcpy(&operand, value, sizeof operand);
+    std::atomic_ref<T> sum(*reinterpret_cast<T*>(element));
+    T old = sum.load(std::memory_order_relaxed);
+    while (!sum.compare_exchange_weak(old, next(step, old, operand, operand),
+                                      std::memory_order_relaxed)) {
+    }
+  };
+  if (bytes == 2) return add(uint16_t{});
+  if (bytes == 4) return add(uint32_t{});
+  add(uint64_t{});
+}
+
 template <class T>
 void Machine::atomic_lanes(const Instr& instr, const Transfer& transfer, std::byte* base) {
   const AtomicStep& step = code_.atomics[static_cast<size_t>(transfer.atomic)];

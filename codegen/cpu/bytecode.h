@@ -65,9 +65,12 @@ enum class Code : uint8_t {
   mbarrier_expect,
   mbarrier_arrive,
   mbarrier_wait,
-  bulk_copy,    // starts asyncs[index]
-  tensor_copy,  // starts boxes[index]
-  leave,        // active threads with args[0] have finished; to target if none is left
+  bulk_copy,     // starts asyncs[index]
+  tensor_copy,   // starts boxes[index]
+  tensor_store,  // starts box_stores[index]
+  commit_stores,
+  await_stores,  // until at most `index` groups are under way; target 1: only their reads
+  leave,         // active threads with args[0] have finished; to target if none is left
   barrier,
   named_barrier,    // named_barriers[index]
   part,             // roles begin; the block continues at target when all have ended
@@ -168,16 +171,23 @@ struct AsyncMove {
   bool expects = false;  // see BulkCopy
 };
 
-/// A TensorCopy.
+/// A TensorCopy, or the box of a TensorStore.
 struct BoxMove {
   TensorMapRef map;
   int tensor = -1;                     // in Bytecode::arrays
   std::vector<Slot> extents, strides;  // uniform i64
   std::vector<Slot> coordinates;       // i64 columns
-  Transfer to;                         // the whole box
+  Transfer to;                         // the whole box; of a store, what it reads
   int mbarrier = -1;                   // in Bytecode::mbarriers
   bool expects = false;
   bool multicast = false;
+};
+
+/// A TensorStore.
+struct BoxStore {
+  BoxMove box;
+  Transfer chunk;   // 16 bytes of the source; the offset is scratch
+  Transfer tensor;  // its indices are the coordinates; with `atomic` it adds
 };
 
 /// An mbarrier statement.
@@ -254,6 +264,7 @@ struct Bytecode {
   std::vector<Lanewise> lanewise;
   std::vector<AsyncMove> asyncs;
   std::vector<BoxMove> boxes;
+  std::vector<BoxStore> box_stores;
   std::vector<MbarrierStep> mbarriers;
   std::vector<Product> products;
   std::vector<GroupProduct> group_products;

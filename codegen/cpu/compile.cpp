@@ -34,6 +34,7 @@ void Compiler::mark_ways() {
   };
   for (const Transfer& transfer : out_.transfers) mark(transfer.storage, way_of(transfer));
   for (const AsyncMove& move : out_.asyncs) mark(move.from.storage, Way::read);
+  for (const BoxStore& store : out_.box_stores) mark(store.tensor.storage, way_of(store.tensor));
   // Tensors that may alias share all ways of access.
   Ways shared;
   const auto may_alias = [](const Storage& storage) {

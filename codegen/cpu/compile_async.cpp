@@ -129,20 +129,26 @@ void Compiler::stmt(const BulkCopy& copy) {
   });
 }
 
+BoxMove Compiler::box(const TensorMapRef& map, const std::vector<Expr>& coordinates,
+                      const Access& shared, bool is_load) {
+  BoxMove move;
+  move.map = map;
+  move.tensor = storage(map->tensor);
+  for (const Expr& extent : map->tensor->shape) move.extents.push_back(eval_i64(extent));
+  for (const Expr& stride : map->strides) move.strides.push_back(eval_i64(stride));
+  for (const Expr& coordinate : coordinates) {
+    move.coordinates.push_back(as_column(eval_i64(coordinate)));
+  }
+  move.to = address(shared, is_load);
+  move.to.width = static_cast<int>(map->elements());
+  move.to.is_bulk = true;
+  return move;
+}
+
 void Compiler::stmt(const TensorCopy& copy) {
   out_.has_bulk_copies = true;
   by_first_lane([&] {
-    BoxMove move;
-    move.map = copy.map;
-    move.tensor = storage(copy.map->tensor);
-    for (const Expr& extent : copy.map->tensor->shape) move.extents.push_back(eval_i64(extent));
-    for (const Expr& stride : copy.map->strides) move.strides.push_back(eval_i64(stride));
-    for (const Expr& coordinate : copy.coordinates) {
-      move.coordinates.push_back(as_column(eval_i64(coordinate)));
-    }
-    move.to = address(copy.to, false);
-    move.to.width = static_cast<int>(copy.map->elements());
-    move.to.is_bulk = true;
+    BoxMove move = box(copy.map, copy.coordinates, copy.to, false);
     move.mbarrier = static_cast<int>(out_.mbarriers.size());
     out_.mbarriers.push_back(mbarrier(copy.mbarrier));
     move.expects = copy.expects;
@@ -150,6 +156,37 @@ void Compiler::stmt(const TensorCopy& copy) {
     emit(Code::tensor_copy).index = static_cast<int32_t>(out_.boxes.size());
     out_.boxes.push_back(std::move(move));
   });
+}
+
+void Compiler::stmt(const TensorStore& store) {
+  out_.has_bulk_copies = true;
+  const DType type = store.to.array->dtype;
+  by_first_lane([&] {
+    BoxStore made;
+    made.box = box(store.map, store.coordinates, store.from, true);
+    made.chunk = address(store.from, true);
+    made.chunk.offset = allocate(DType::i64, false);
+    made.tensor.storage = made.box.tensor;
+    made.tensor.is_load = false;
+    made.tensor.indices = made.box.coordinates;
+    if (store.adds) {
+      made.tensor.atomic = static_cast<int>(out_.atomics.size());
+      AtomicStep step;
+      step.op = ir::AtomicOp::add;
+      step.combine = find_op(ir::Op::add, type);
+      step.flushes = type == DType::f32;
+      out_.atomics.push_back(step);
+      out_.in_block_order = out_.in_block_order || is_float(type);
+    }
+    emit(Code::tensor_store).index = static_cast<int32_t>(out_.box_stores.size());
+    out_.box_stores.push_back(std::move(made));
+  });
+}
+
+void Compiler::stmt(const StoreWait& wait) {
+  Instr& instr = emit(Code::await_stores);
+  instr.index = wait.pending;
+  instr.target = wait.of_reads ? 1 : 0;
 }
 
 void Compiler::stmt(const Break& leave) {

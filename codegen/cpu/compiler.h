@@ -67,9 +67,14 @@ class Compiler {
   void stmt(const MbarrierWait& wait);
   void stmt(const BulkCopy& copy);
   void stmt(const TensorCopy& copy);
+  void stmt(const TensorStore& store);
+  void stmt(const StoreCommit&) { emit(Code::commit_stores); }
+  void stmt(const StoreWait& wait);
   /// The instructions of `fn` for lane 0 of each warp.
   template <class Fn>
   void by_first_lane(const Fn& fn);
+  BoxMove box(const TensorMapRef& map, const std::vector<Expr>& coordinates, const Access& shared,
+              bool is_load);
   MbarrierStep mbarrier(const Access& at);
   void emit(Code code, MbarrierStep step);
 

@@ -9,7 +9,6 @@
 namespace tessera::codegen::cpu {
 namespace {
 
-constexpr int kSectorBytes = 32;
 constexpr int kBanks = 32;
 constexpr int kBankBytes = 4;
 

@@ -49,4 +49,12 @@ struct Cursor {
   bool has_ended() const { return next >= end; }
 };
 
+class Machine;
+/// Threads that wait for a signal of another block.
+struct SignalWait {
+  const Machine* machine = nullptr;
+  const Cursor* cursor = nullptr;
+  int32_t statement = 0;
+};
+
 }  // namespace tessera::codegen::cpu

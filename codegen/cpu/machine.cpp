@@ -55,7 +55,8 @@ Machine::Machine(const Program& program, const Bytecode& bytecode, const Launch&
       neighbours_(neighbours),
       rank_(rank),
       in_flight_(bytecode.asyncs.empty() ? 0 : static_cast<size_t>(bytecode.threads)),
-      groups_(static_cast<size_t>(bytecode.threads), 0) {
+      groups_(static_cast<size_t>(bytecode.threads), 0),
+      store_groups_(bytecode.box_stores.empty() ? 0 : static_cast<size_t>(bytecode.threads), 0) {
   const int64_t below = round_up(code_.below);
   const int64_t frame_bytes = below + round_up(code_.above);
   const int64_t shared_bytes = round_up(program.shared_bytes);
@@ -132,6 +133,7 @@ void Machine::start_block(const std::array<int64_t, 3>& block, int64_t number) {
   if (!code_.named_barriers.empty()) meetings_ = {};
   drop_copies();
   drop_mbarriers();
+  boxes_.clear();
   products_.assign(cursors_.size(), {});
   busy_.clear();
   if (code_.checked) {
@@ -160,6 +162,7 @@ bool Machine::resume() {
     has_ended_ = true;
     check_visitor();
     check_mbarriers_at_end();
+    end_stores();
     return went_on;
   }
 }
@@ -303,6 +306,12 @@ void Machine::perform(const Instr& instr) {
       return bulk_copy(instr);
     case Code::tensor_copy:
       return tensor_copy(instr);
+    case Code::tensor_store:
+      return tensor_store(instr);
+    case Code::commit_stores:
+      return commit_stores();
+    case Code::await_stores:
+      return await_stores(instr);
     case Code::barrier:
       return barrier(instr);
     case Code::view:
@@ -355,43 +364,6 @@ void Machine::broadcast(const Instr& instr) {
     default:
       fill(uint64_t{});
       break;
-  }
-}
-
-void Machine::declare(const Storage& storage) {
-  const int64_t elements = storage.array->size;
-  if (storage.zero) {
-    std::memset(frame_ + storage.offset, 0, static_cast<size_t>(elements * storage.stride));
-  }
-  if (code_.checked && elements > 0) {
-    const auto column_bytes = initialised_column(storage, 1) - initialised_column(storage, 0);
-    std::memset(initialised_column(storage, 0), storage.zero ? 1 : 0,
-                static_cast<size_t>(elements * column_bytes));
-  }
-}
-
-void Machine::lanewise(const Instr& instr) {
-  const Lanewise& step = code_.lanewise[static_cast<size_t>(instr.index)];
-  const Storage& into = storage(step.into.storage);
-  const int64_t into_base = uniform<int64_t>(step.into.base);
-  const Mask& active = mask();
-  const int into_size = bytes(into.array->dtype);
-  bool direct = active.dense();
-  for (const SlotRange& arg : step.args) direct = direct && arg.storage != step.into.storage;
-  for (int i = 0; i < step.width; ++i) {
-    std::byte* to = register_column(instr, into, into_base + i);
-    const std::byte* values[3] = {};
-    for (size_t k = 0; k < step.args.size(); ++k) {
-      const Storage& from = storage(step.args[k].storage);
-      const int64_t element = uniform<int64_t>(step.args[k].base) + i;
-      values[k] = register_column(instr, from, element) + active.begin * bytes(from.array->dtype);
-      if (code_.checked) check_initialised(instr, from, element);
-    }
-    std::byte* result = direct ? to : at(instr.out);
-    step.op(result + active.begin * into_size, values[0], values[1], values[2],
-            active.end - active.begin);
-    if (!direct) copy_column(to, result, into_size);
-    if (code_.checked) mark_initialised(into, into_base + i);
   }
 }
 

@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "codegen/cpu/box.h"
 #include "codegen/cpu/bytecode.h"
 #include "codegen/cpu/cursor.h"
 #include "codegen/cpu/executor.h"
@@ -39,14 +40,6 @@ struct Neighbours {
   std::vector<Machine*> blocks;  // by rank
   WarpClocks clocks;
   bool have_met = false;  // at a cluster barrier: before, some may not have begun
-};
-
-class Machine;
-/// Threads that wait for a signal of another block.
-struct SignalWait {
-  const Machine* machine = nullptr;
-  const Cursor* cursor = nullptr;
-  int32_t statement = 0;
 };
 
 class Machine {
@@ -156,6 +149,7 @@ class Machine {
   void atomic(const Instr& instr);
   /// True if the condition of a wait for a signal holds; `again`: the block has only looked again.
   bool await_signal(const Instr& instr, bool again);
+  void add_element(const AtomicStep& step, std::byte* element, const std::byte* value, int bytes);
   template <class T>
   void atomic_lanes(const Instr& instr, const Transfer& transfer, std::byte* base);
 
@@ -184,6 +178,22 @@ class Machine {
                   const Mbarrier& mbarrier) const;
   void check_box(const Instr& instr, const BoxMove& move, int lane) const;
   std::vector<std::byte> read_box(const BoxMove& move, int lane);
+  BoxPlace place_of(const BoxMove& move, int lane) const;
+  // tensor_store.cpp
+  void tensor_store(const Instr& instr);
+  void commit_stores();
+  void await_stores(const Instr& instr);
+  void check_source(const BoxStore& store, const StoreInFlight& started);
+  void check_target(const BoxStore& store, const StoreInFlight& started) const;
+  void count_store(const BoxStore& store, const StoreInFlight& started);
+  void read_source(StoreInFlight& started);
+  void land(const StoreInFlight& started);
+  void note_stored(const StoreInFlight& started, int64_t element, int64_t elements);
+  void end_stores();
+  /// Traps if an access writes a byte of shared memory that a tensor store in flight reads.
+  void check_not_stored(const Instr& instr, const Transfer& transfer, int lane, int64_t byte) const;
+  /// Traps if an access meets elements that a tensor store in flight writes.
+  void check_in_memory(const Instr& instr, const Transfer& transfer) const;
   void proxy_fence();
   /// Records a store to this block's memory by a thread of the cluster.
   void note_store(int64_t byte, int thread, int32_t statement);
@@ -374,6 +384,8 @@ class Machine {
   }
   std::vector<std::deque<Landing>> in_flight_;  // by thread, oldest first
   std::vector<int64_t> groups_;                 // committed, by thread
+  std::deque<StoreInFlight> boxes_;             // in flight, oldest first
+  std::vector<int64_t> store_groups_;           // committed, by thread; empty: no tensor stores
   int left_ = 0;                                // threads that have returned
   Counts counts_;
   Accesses accesses_;

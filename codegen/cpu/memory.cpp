@@ -1,4 +1,5 @@
-// Loads and stores: between memory, one address per thread, and columns, one value per thread.
+// Loads and stores: between memory, one address per thread, and columns, one value per thread. Operations on
+// registers, which are columns.
 
 #include <cstring>
 
@@ -215,6 +216,43 @@ std::byte* Machine::register_column(const Instr& instr, const Storage& storage,
           .got = std::to_string(element)});
   }
   return frame_ + storage.offset + element * storage.stride;
+}
+
+void Machine::declare(const Storage& storage) {
+  const int64_t elements = storage.array->size;
+  if (storage.zero) {
+    std::memset(frame_ + storage.offset, 0, static_cast<size_t>(elements * storage.stride));
+  }
+  if (code_.checked && elements > 0) {
+    const auto column_bytes = initialised_column(storage, 1) - initialised_column(storage, 0);
+    std::memset(initialised_column(storage, 0), storage.zero ? 1 : 0,
+                static_cast<size_t>(elements * column_bytes));
+  }
+}
+
+void Machine::lanewise(const Instr& instr) {
+  const Lanewise& step = code_.lanewise[static_cast<size_t>(instr.index)];
+  const Storage& into = storage(step.into.storage);
+  const int64_t into_base = uniform<int64_t>(step.into.base);
+  const Mask& active = mask();
+  const int into_size = bytes(into.array->dtype);
+  bool direct = active.dense();
+  for (const SlotRange& arg : step.args) direct = direct && arg.storage != step.into.storage;
+  for (int i = 0; i < step.width; ++i) {
+    std::byte* to = register_column(instr, into, into_base + i);
+    const std::byte* values[3] = {};
+    for (size_t k = 0; k < step.args.size(); ++k) {
+      const Storage& from = storage(step.args[k].storage);
+      const int64_t element = uniform<int64_t>(step.args[k].base) + i;
+      values[k] = register_column(instr, from, element) + active.begin * bytes(from.array->dtype);
+      if (code_.checked) check_initialised(instr, from, element);
+    }
+    std::byte* result = direct ? to : at(instr.out);
+    step.op(result + active.begin * into_size, values[0], values[1], values[2],
+            active.end - active.begin);
+    if (!direct) copy_column(to, result, into_size);
+    if (code_.checked) mark_initialised(into, into_base + i);
+  }
 }
 
 }  // namespace tessera::codegen::cpu

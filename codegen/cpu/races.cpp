@@ -40,6 +40,7 @@ void Machine::check_shared(const Instr& instr, const Transfer& transfer, int lan
   }
   for (int64_t byte = begin; byte < end; byte += shadow.granule()) {
     check_landed(instr, transfer, lane, byte, shadow);
+    if (!owner.boxes_.empty()) owner.check_not_stored(instr, transfer, lane, byte);
     if (transfer.is_load && !shadow.initialised(byte, buffer)) {
       trap(instr, lane,
            {.code = "UNINITIALISED",
@@ -63,6 +64,7 @@ void Machine::check_shared(const Instr& instr, const Transfer& transfer, int lan
 void Machine::check_global(const Instr& instr, const Transfer& transfer, const std::byte* base) {
   const Storage& memory = storage(transfer.storage);
   if (memory.base) return;
+  if (!boxes_.empty()) check_in_memory(instr, transfer);
   const Way way = way_of(transfer);
   const int64_t element_bits = bits(memory.array->dtype);
   const int64_t* offsets = column<int64_t>(transfer.offset);

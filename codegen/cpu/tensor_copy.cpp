@@ -7,22 +7,14 @@
 #include <algorithm>
 #include <cstring>
 
+#include "codegen/cpu/box.h"
 #include "codegen/cpu/machine.h"
 #include "codegen/cpu/mbarrier.h"
 
 namespace tessera::codegen::cpu {
 namespace {
 
-constexpr int64_t kPieceBytes = 16;  // that the swizzle exchanges
 constexpr int64_t kLineBytes = 128;  // that a target is aligned to
-constexpr int64_t kSectorBytes = 32;
-
-/// Where the hardware puts the byte at `address` of a box: bits of the address itself exchange the pieces of a
-/// row of the pattern.
-int64_t swizzled(int64_t address, int64_t span) {
-  const int64_t pieces = span / kPieceBytes;  // of a row; 0 = no swizzle
-  return pieces == 0 ? address : address ^ (address / kLineBytes % pieces * kPieceBytes);
-}
 
 }  // namespace
 
@@ -123,8 +115,12 @@ void Machine::check_box(const Instr& instr, const BoxMove& move, int lane) const
   const auto refuse = [&](std::string what, std::string expected, int64_t got) {
     trap(instr, lane,
          {.code = "TENSOR_MAP",
-          .what = fmt::format("a tensor copy of '{}' to '{}': {}", tensor.name,
-                              authors_name(target), what),
+          .what = fmt::format(
+              "{}: {}",
+              move.to.is_load
+                  ? fmt::format("a tensor store of '{}' to '{}'", authors_name(target), tensor.name)
+                  : fmt::format("a tensor copy of '{}' to '{}'", tensor.name, authors_name(target)),
+              what),
           .argument = tensor.name,
           .expected = std::move(expected),
           .got = fmt::format("{}", got)});
@@ -134,8 +130,9 @@ void Machine::check_box(const Instr& instr, const BoxMove& move, int lane) const
   const bool has_whole_pattern = move.map->elements() / move.map->box.back() % 8 == 0;
   const int64_t wanted = has_whole_pattern ? align : kLineBytes;
   if (address % wanted != 0) {
-    refuse("a target in the middle of its pattern", fmt::format("a multiple of {} bytes", wanted),
-           address);
+    refuse(move.to.is_load ? "a source in the middle of its pattern"
+                           : "a target in the middle of its pattern",
+           fmt::format("a multiple of {} bytes", wanted), address);
   }
   const int64_t inner = column<int64_t>(move.coordinates.back())[lane] * size;
   if (inner % kPieceBytes != 0) {
@@ -148,6 +145,15 @@ void Machine::check_box(const Instr& instr, const BoxMove& move, int lane) const
   }
 }
 
+BoxPlace Machine::place_of(const BoxMove& move, int lane) const {
+  BoxPlace place;
+  place.box = move.map->box;
+  for (const Slot& first : move.coordinates) place.first.push_back(column<int64_t>(first)[lane]);
+  for (const Slot& extent : move.extents) place.extents.push_back(uniform<int64_t>(extent));
+  for (const Slot& stride : move.strides) place.strides.push_back(uniform<int64_t>(stride));
+  return place;
+}
+
 /// The box of a thread as it lies in shared memory; zeros outside of the tensor.
 std::vector<std::byte> Machine::read_box(const BoxMove& move, int lane) {
   const Array& tensor = *storage(move.tensor).array;
@@ -158,33 +164,18 @@ std::vector<std::byte> Machine::read_box(const BoxMove& move, int lane) {
       launch_.memory[static_cast<size_t>(storage(move.tensor).param)].data;
   const int64_t start = target.shared_offset + column<int64_t>(move.to.offset)[lane] * size;
   std::vector<std::byte> box(static_cast<size_t>(map.elements() * size));
-  const size_t last = map.box.size() - 1;
-  const int64_t columns = map.box[last], rows = map.elements() / columns;
-  const int64_t first_column = column<int64_t>(move.coordinates[last])[lane];
-  const int64_t width = uniform<int64_t>(move.extents[last]);
   int64_t read = 0;
-  for (int64_t row = 0; row < rows; ++row) {
-    int64_t rest = row, from = 0;
-    bool is_inside = base != nullptr;
-    for (size_t d = last; d-- > 0;) {
-      const int64_t index = column<int64_t>(move.coordinates[d])[lane] + rest % map.box[d];
-      rest /= map.box[d];
-      is_inside = is_inside && index >= 0 && index < uniform<int64_t>(move.extents[d]);
-      from += index * uniform<int64_t>(move.strides[d]);
-    }
-    const int64_t begin = std::clamp<int64_t>(-first_column, 0, columns);
-    const int64_t end = std::clamp<int64_t>(width - first_column, begin, columns);
-    if (!is_inside || begin == end) continue;
+  const auto read_row = [&](int64_t row, int64_t begin, int64_t end, int64_t element) {
+    if (base == nullptr) return;
     for (int64_t c = begin; c < end; ++c) {
-      const int64_t to = swizzled(start + (row * columns + c) * size, map.swizzle) - start;
-      std::memcpy(box.data() + to, base + (from + first_column + c) * size,
-                  static_cast<size_t>(size));
+      const int64_t to = swizzled(start + (row * map.box.back() + c) * size, map.swizzle) - start;
+      std::memcpy(box.data() + to, base + (element + c - begin) * size, static_cast<size_t>(size));
     }
-    const int64_t first_byte = (from + first_column + begin) * size;
-    const int64_t end_byte = (from + first_column + end) * size;
+    const int64_t first_byte = element * size, end_byte = first_byte + (end - begin) * size;
     counts_.global_load_sectors += (end_byte - 1) / kSectorBytes - first_byte / kSectorBytes + 1;
     read += end_byte - first_byte;
-  }
+  };
+  for_each_row_inside(place_of(move, lane), read_row);
   ++counts_.global_load_requests;
   counts_.global_load_least_sectors += (read + kSectorBytes - 1) / kSectorBytes;
   counts_.global_load_bytes += read;

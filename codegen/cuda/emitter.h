@@ -49,7 +49,7 @@ class Emitter {
   void print(const Mma& mma);
   void print(const Wgmma& wgmma);  // emitter_wgmma.cpp
   void print(const WgmmaSync& sync);
-  void print(const ProxyFence&);
+  void print(const ProxyFence& fence);
   void print(const For& loop);
   void print(const If& branch);
   // emitter_async.cpp
@@ -64,6 +64,10 @@ class Emitter {
   void print(const MbarrierWait& wait);
   void print(const BulkCopy& copy);
   void print(const TensorCopy& copy);
+  void print(const TensorStore& store);
+  void print(const StoreCommit&);
+  void print(const StoreWait& wait);
+  std::string box_arguments(const TensorMap& map, const std::vector<Expr>& coordinates);
   std::string copy_address(const Access& access);
   std::string mbarrier(const Access& at);
 

@@ -97,7 +97,8 @@ void Emitter::print(const MbarrierWait& wait) {
                         mbarrier(wait.at), expressions_.index(wait.phase)));
 }
 
-void Emitter::print(const ProxyFence&) {
+void Emitter::print(const ProxyFence& fence) {
+  if (fence.of_global) return out_.line(expressions_.call("fence_proxy_of_all") + "();");
   // Stores to another block's memory are fenced for its bulk copies.
   out_.line(expressions_.call(program_.cluster > 1 ? "fence_proxy_of_cluster" : "fence_proxy") +
             "();");
@@ -118,10 +119,6 @@ void Emitter::print(const BulkCopy& copy) {
 
 void Emitter::print(const TensorCopy& copy) {
   TESSERA_CHECK(copy.mbarrier.array && !copy.to.guard, "a tensor copy at an mbarrier");
-  std::string coordinates;  // the innermost first
-  for (size_t d = copy.coordinates.size(); d-- > 0;) {
-    coordinates += ", " + expressions_.index(copy.coordinates[d]);
-  }
   const int parts = copy.multicast ? program_.cluster : 1;
   std::string function;
   if (copy.multicast) {
@@ -134,8 +131,33 @@ void Emitter::print(const TensorCopy& copy) {
                                           copy.bytes())
                             : expressions_.call("copy_tensor");
   }
-  out_.line(fmt::format("{}({}, {}, &{}{});", function, mbarrier(copy.mbarrier),
-                        copy_address(copy.to), names_.of(copy.map.get()), coordinates));
+  out_.line(fmt::format("{}({}, {}, {});", function, mbarrier(copy.mbarrier), copy_address(copy.to),
+                        box_arguments(*copy.map, copy.coordinates)));
+}
+
+/// "&map, c0, c1", the innermost coordinate first.
+std::string Emitter::box_arguments(const TensorMap& map, const std::vector<Expr>& coordinates) {
+  std::string text = "&" + names_.of(&map);
+  for (size_t d = coordinates.size(); d-- > 0;) {
+    text += ", " + expressions_.index(coordinates[d]);
+  }
+  return text;
+}
+
+void Emitter::print(const TensorStore& store) {
+  out_.line(fmt::format("{}({}, {});",
+                        expressions_.call(store.adds ? "add_tensor" : "store_tensor"),
+                        box_arguments(*store.map, store.coordinates), copy_address(store.from)));
+}
+
+void Emitter::print(const StoreCommit&) {
+  out_.line(expressions_.call("commit_stores") + "();");
+}
+
+void Emitter::print(const StoreWait& wait) {
+  const std::string& function =
+      expressions_.call(wait.of_reads ? "wait_for_store_reads" : "wait_for_stores");
+  out_.line(fmt::format("{}<{}>();", function, wait.pending));
 }
 
 }  // namespace tessera::codegen::cuda

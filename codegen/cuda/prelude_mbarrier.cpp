@@ -23,6 +23,14 @@ __device__ __forceinline__ void fence_proxy_of_cluster() {
 #endif
 }
 )"},
+    {"fence_proxy_of_all", "", R"(
+// The same for global memory too.
+__device__ __forceinline__ void fence_proxy_of_all() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("fence.proxy.async;" ::: "memory");
+#endif
+}
+)"},
     {"init_mbarriers", "u32 u64", R"(
 template <int kCount>
 __device__ __forceinline__ void init_mbarriers(u64* first, u32 arrivals) {

@@ -1,4 +1,4 @@
-// Tensor maps and tensor copies, from sm_90 on.
+// Tensor maps, tensor copies and tensor stores, from sm_90 on.
 
 #include "codegen/cuda/prelude.h"
 
@@ -151,6 +151,129 @@ __device__ __forceinline__ void expect_and_multicast_tensor(u64* mbarrier, void*
                                                             Coordinate... coordinates) {
   if (threadIdx.x % 32 == 0) expect_bytes<kBytes>(mbarrier);
   multicast_tensor<kBlocks>(mbarrier, shared, map, coordinates...);
+}
+)"},
+    {"store_tensor", "u32 tensor_map", R"(
+// All lanes of a warp name the same box, the innermost coordinate first; lane 0 stores it from shared memory.
+// What is outside of the tensor is dropped.
+__device__ __forceinline__ void store_tensor(const tensor_map* map, int c0, const void* shared) {
+#if __CUDA_ARCH__ >= 900
+  if (threadIdx.x % 32 != 0) return;
+  asm volatile(
+      "cp.async.bulk.tensor.1d.global.shared::cta.tile.bulk_group [%0, {%2}], [%1];" ::"l"(map),
+      "r"(static_cast<u32>(__cvta_generic_to_shared(shared))), "r"(c0)
+      : "memory");
+#endif
+}
+__device__ __forceinline__ void store_tensor(const tensor_map* map, int c0, int c1, const void* shared) {
+#if __CUDA_ARCH__ >= 900
+  if (threadIdx.x % 32 != 0) return;
+  asm volatile(
+      "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%2, %3}], [%1];" ::"l"(map),
+      "r"(static_cast<u32>(__cvta_generic_to_shared(shared))), "r"(c0), "r"(c1)
+      : "memory");
+#endif
+}
+__device__ __forceinline__ void store_tensor(const tensor_map* map, int c0, int c1, int c2, const void* shared) {
+#if __CUDA_ARCH__ >= 900
+  if (threadIdx.x % 32 != 0) return;
+  asm volatile(
+      "cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4}], [%1];" ::"l"(map),
+      "r"(static_cast<u32>(__cvta_generic_to_shared(shared))), "r"(c0), "r"(c1), "r"(c2)
+      : "memory");
+#endif
+}
+__device__ __forceinline__ void store_tensor(const tensor_map* map, int c0, int c1, int c2, int c3, const void* shared) {
+#if __CUDA_ARCH__ >= 900
+  if (threadIdx.x % 32 != 0) return;
+  asm volatile(
+      "cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4, %5}], [%1];" ::"l"(map),
+      "r"(static_cast<u32>(__cvta_generic_to_shared(shared))), "r"(c0), "r"(c1), "r"(c2), "r"(c3)
+      : "memory");
+#endif
+}
+__device__ __forceinline__ void store_tensor(const tensor_map* map, int c0, int c1, int c2, int c3, int c4, const void* shared) {
+#if __CUDA_ARCH__ >= 900
+  if (threadIdx.x % 32 != 0) return;
+  asm volatile(
+      "cp.async.bulk.tensor.5d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4, %5, %6}], [%1];" ::"l"(map),
+      "r"(static_cast<u32>(__cvta_generic_to_shared(shared))), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4)
+      : "memory");
+#endif
+}
+)"},
+    {"add_tensor", "u32 tensor_map", R"(
+// As store_tensor, but adds each element to that of the tensor.
+__device__ __forceinline__ void add_tensor(const tensor_map* map, int c0, const void* shared) {
+#if __CUDA_ARCH__ >= 900
+  if (threadIdx.x % 32 != 0) return;
+  asm volatile(
+      "cp.reduce.async.bulk.tensor.1d.global.shared::cta.add.tile.bulk_group [%0, {%2}], [%1];" ::"l"(map),
+      "r"(static_cast<u32>(__cvta_generic_to_shared(shared))), "r"(c0)
+      : "memory");
+#endif
+}
+__device__ __forceinline__ void add_tensor(const tensor_map* map, int c0, int c1, const void* shared) {
+#if __CUDA_ARCH__ >= 900
+  if (threadIdx.x % 32 != 0) return;
+  asm volatile(
+      "cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group [%0, {%2, %3}], [%1];" ::"l"(map),
+      "r"(static_cast<u32>(__cvta_generic_to_shared(shared))), "r"(c0), "r"(c1)
+      : "memory");
+#endif
+}
+__device__ __forceinline__ void add_tensor(const tensor_map* map, int c0, int c1, int c2, const void* shared) {
+#if __CUDA_ARCH__ >= 900
+  if (threadIdx.x % 32 != 0) return;
+  asm volatile(
+      "cp.reduce.async.bulk.tensor.3d.global.shared::cta.add.tile.bulk_group [%0, {%2, %3, %4}], [%1];" ::"l"(map),
+      "r"(static_cast<u32>(__cvta_generic_to_shared(shared))), "r"(c0), "r"(c1), "r"(c2)
+      : "memory");
+#endif
+}
+__device__ __forceinline__ void add_tensor(const tensor_map* map, int c0, int c1, int c2, int c3, const void* shared) {
+#if __CUDA_ARCH__ >= 900
+  if (threadIdx.x % 32 != 0) return;
+  asm volatile(
+      "cp.reduce.async.bulk.tensor.4d.global.shared::cta.add.tile.bulk_group [%0, {%2, %3, %4, %5}], [%1];" ::"l"(map),
+      "r"(static_cast<u32>(__cvta_generic_to_shared(shared))), "r"(c0), "r"(c1), "r"(c2), "r"(c3)
+      : "memory");
+#endif
+}
+__device__ __forceinline__ void add_tensor(const tensor_map* map, int c0, int c1, int c2, int c3, int c4, const void* shared) {
+#if __CUDA_ARCH__ >= 900
+  if (threadIdx.x % 32 != 0) return;
+  asm volatile(
+      "cp.reduce.async.bulk.tensor.5d.global.shared::cta.add.tile.bulk_group [%0, {%2, %3, %4, %5, %6}], [%1];" ::"l"(map),
+      "r"(static_cast<u32>(__cvta_generic_to_shared(shared))), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4)
+      : "memory");
+#endif
+}
+)"},
+    {"commit_stores", "", R"(
+// Closes the group of the tensor stores that this thread has started.
+__device__ __forceinline__ void commit_stores() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+#endif
+}
+)"},
+    {"wait_for_stores", "", R"(
+// Until what at most kPending groups of this thread store is not in memory yet.
+template <int kPending>
+__device__ __forceinline__ void wait_for_stores() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("cp.async.bulk.wait_group %0;" ::"n"(kPending) : "memory");
+#endif
+}
+)"},
+    {"wait_for_store_reads", "", R"(
+// Until the shared memory of all but kPending groups has been read.
+template <int kPending>
+__device__ __forceinline__ void wait_for_store_reads() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");
+#endif
 }
 )"},
 };

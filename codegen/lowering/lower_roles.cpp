@@ -83,7 +83,7 @@ void look_at_copies(const ir::Body& body, FillEngines& copies) {
   }
 }
 
-/// Adds the ids of the tiles that wgmma reads.
+/// Adds the ids of the tiles that wgmma and tensor stores read.
 void look_at_operands(const ir::Body& body, std::set<int>& operands) {
   for (const ir::Stmt& stmt : body) {
     any_in(stmt, [&](const ir::Stmt& inner) {
@@ -93,9 +93,21 @@ void look_at_operands(const ir::Body& body, std::set<int>& operands) {
           operands.insert(storage_of(*region->buffer).id);
         }
       }
+      const auto* copy = std::get_if<ir::Copy>(&inner.node);  // only tensor stores are left
+      if (copy != nullptr) operands.insert(storage_of(*copy->from.buffer).id);
       return false;
     });
   }
+}
+
+/// True if a tensor store of the body reads a tile of the ring.
+bool stores_from(int ring, const ir::Body& body) {
+  return std::any_of(body.begin(), body.end(), [&](const ir::Stmt& stmt) {
+    return any_in(stmt, [&](const ir::Stmt& inner) {
+      const auto* copy = std::get_if<ir::Copy>(&inner.node);
+      return copy != nullptr && storage_of(*copy->from.buffer).ring == ring;
+    });
+  });
 }
 
 bool meet(const std::set<int>& a, const std::set<int>& b) {
@@ -137,7 +149,7 @@ void TileLowering::look_at_rings() {
     std::shared_ptr<Array> full, empty;
     std::string fills, takes;  // roles
     FillEngines copies;
-    std::set<int> operands;  // of wgmma
+    std::set<int> operands;  // of wgmma and tensor stores
   };
   std::vector<Parts> parts;
   for (size_t i = 0; i < kernel_.rings.size(); ++i) {
@@ -282,6 +294,7 @@ void TileLowering::lower(const ir::RingTurn& turn, SourceLoc loc) {
     if (ring.fences_takes) emit({ProxyFence{}, loc});
   }
   lower_body(turn.body);
+  if (stores_from(turn.ring, turn.body)) emit({StoreWait{0, true}, loc});
   if (turn.fills) {
     if (ring.fences_fills) emit({ProxyFence{}, loc});
     if (ring.has_pieces) emit({MbarrierArrive{ring.filled, true}, loc});

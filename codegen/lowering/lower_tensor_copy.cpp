@@ -18,6 +18,26 @@ constexpr int64_t kFarOutside = int64_t{1}
 
 }  // namespace
 
+Expr TileLowering::coordinate_of(const Expr& first, const Expr& extent) const {
+  // The map of an empty tensor has the extent 1.
+  const bool is_present =
+      math_.less(ir::index(0), extent) || (math_.non_negative(first) && math_.less(first, extent));
+  if (is_present) return first;
+  const Expr exists = ir::binary(ir::Op::lt, ir::constant(extent->type, 0), extent);
+  return ir::select(exists, first, ir::index(kFarOutside));
+}
+
+TensorMapRef TileLowering::map_of_tile(const ir::BufferRef& tensor, std::vector<int64_t> box) {
+  std::vector<TensorMapRef>& maps = result_.program.maps;
+  auto map = std::make_shared<TensorMap>();
+  map->name = fmt::format("{}_tile_{}", tensor->name, maps.size() + 1);
+  map->tensor = array_of(tensor);
+  map->strides = tensor->strides;
+  map->box = std::move(box);
+  maps.push_back(map);
+  return map;
+}
+
 void TileLowering::lower_tensor_copy(const ir::Loop& loop, SourceLoc loc) {
   const auto& load = load_of(loop);
   const auto& store = store_of(loop);
@@ -33,9 +53,7 @@ void TileLowering::lower_tensor_copy(const ir::Loop& loop, SourceLoc loc) {
       return found == values.end() ? Expr() : found->second;
     }));
   };
-  auto map = std::make_shared<TensorMap>();
-  map->tensor = array_of(load.buffer);
-  map->strides = tensor.strides;
+  std::vector<int64_t> box;
   TensorCopy copy;
   for (size_t d = 0; d < load.indices.size(); ++d) {
     const Expr first = math_.simplify(at(load.indices[d]));
@@ -46,20 +64,10 @@ void TileLowering::lower_tensor_copy(const ir::Loop& loop, SourceLoc loc) {
       TESSERA_CHECK(ir::is_constant(step, 1) && extent == 1, "a tensor copy that is no box");
       extent = loop.extents[i]->integer;
     }
-    map->box.push_back(extent);
-    // The map of an empty tensor has the extent 1.
-    const Expr& size = tensor.shape[d];
-    const bool is_present =
-        math_.less(ir::index(0), size) || (math_.non_negative(first) && math_.less(first, size));
-    copy.coordinates.push_back(
-        is_present ? first
-                   : ir::select(ir::binary(ir::Op::lt, ir::constant(size->type, 0), size), first,
-                                ir::index(kFarOutside)));
+    box.push_back(extent);
+    copy.coordinates.push_back(coordinate_of(first, tensor.shape[d]));
   }
-  std::vector<TensorMapRef>& maps = result_.program.maps;
-  map->name = fmt::format("{}_tile_{}", tensor.name, maps.size() + 1);
-  maps.push_back(map);
-  copy.map = map;
+  copy.map = map_of_tile(load.buffer, std::move(box));
   check_indices(
       load, [&](const Expr& e) { return at(e); }, loc);
   check_indices(

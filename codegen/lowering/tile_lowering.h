@@ -47,7 +47,7 @@ class TileLowering {
   void lower(const ir::ElementLoad& element, SourceLoc loc) { load(element, loc); }
   void lower(const ir::ElementStore& element, SourceLoc loc) { store(element, loc); }
   void lower(const ir::Atomic& indivisible, SourceLoc loc) { atomic(indivisible, loc); }
-  void lower(const ir::Copy&, SourceLoc);
+  void lower(const ir::Copy& copy, SourceLoc loc);  // lower_tensor_store.cpp
   void lower(const ir::Fill&, SourceLoc);
   void lower(const ir::Reduce& reduce, SourceLoc loc) { lower_reduce(reduce, loc); }
   void lower(const ir::ReducerInit& init, SourceLoc loc) { reducer_init(init, loc); }
@@ -71,6 +71,9 @@ class TileLowering {
   void lower(const ir::ExternCall& call, SourceLoc loc);
   void lower(const ir::AsyncCommit&, SourceLoc loc) { emit({AsyncCommit{}, loc}); }
   void lower(const ir::AsyncWait& wait, SourceLoc loc) { emit({AsyncWait{wait.pending}, loc}); }
+  void lower(const ir::StoreWait& wait, SourceLoc loc) {
+    emit({StoreWait{0, wait.of_reads, wait.token}, loc});
+  }
   void lower(const ir::Break& leave, SourceLoc loc);
   void lower(const ir::Return& leave, SourceLoc loc);
   void lower(const ir::Roles& roles, SourceLoc loc);    // lower_roles.cpp
@@ -137,6 +140,10 @@ class TileLowering {
   void lower_bulk(const ir::Loop& loop, SourceLoc loc);
   /// A whole copy that goes on in the background, as a box of a tensor map.
   void lower_tensor_copy(const ir::Loop& loop, SourceLoc loc);  // lower_tensor_copy.cpp
+  /// The coordinate of a box that begins at `first` of a dimension of `extent`: outside if the tensor is empty.
+  Expr coordinate_of(const Expr& first, const Expr& extent) const;
+  /// A new map for boxes of a tensor, as wide as a tile.
+  TensorMapRef map_of_tile(const ir::BufferRef& tensor, std::vector<int64_t> box);
 
   // lower_reduce.cpp
   void lower_reduce(const ir::Reduce& reduce, SourceLoc loc);
@@ -178,7 +185,7 @@ class TileLowering {
   struct RingState {
     ArrayRef full, empty;       // mbarriers, one for each stage
     bool has_pieces = false;    // its copies go on in pieces, each thread arrives for its own
-    bool fences_takes = false;  // wgmma reads what threads have written
+    bool fences_takes = false;  // wgmma or a tensor store reads what threads have written
     bool fences_fills = false;  // threads and bulk copies write one tile
     int blocks = 1;             // that fill it together: of the cluster
     ArrayRef stage, round;      // registers of the role: of the next turn

@@ -144,7 +144,9 @@ class Arranger {
         if (effect.matrix != nullptr) {
           matrices_[effect.access.array.get()].push_back(effect.matrix);
         }
-        if (effect.box != nullptr) boxes_[effect.access.array.get()].push_back(effect.box);
+        if (effect.box != nullptr) {
+          boxes_[effect.access.array.get()].push_back({effect.box, &effect.access});
+        }
         const bool is_row_target =
             effect.writes && effect.proxy == Proxy::async && effect.box == nullptr;
         if (is_row_target) row_targets_.insert(effect.access.array.get());
@@ -236,14 +238,14 @@ class Arranger {
     return math_.divisor(matrix.first.indices.back()) % unit == 0;
   }
 
-  /// What a box can be copied to: rows without gaps, or, where it begins with a row 0 of the pattern, a
+  /// What a box can be copied to or stored from: rows without gaps, or, where it begins with a row 0 of the pattern, a
   /// swizzle of the hardware.
   std::vector<Swizzle> box_modes(const Array& array) const {
     const int64_t rows = rows_of(array), columns = array.shape.back()->integer;
     std::vector<Swizzle> result = {layout::plain_rows(rows, columns, columns)};
-    const std::vector<const TensorCopy*>& boxes = boxes_.at(&array);
-    const bool may_swizzle = std::all_of(boxes.begin(), boxes.end(), [](const TensorCopy* box) {
-      return box->map->elements() / box->map->box.back() % 8 == 0;
+    const std::vector<Box>& boxes = boxes_.at(&array);
+    const bool may_swizzle = std::all_of(boxes.begin(), boxes.end(), [](const Box& box) {
+      return box.map->elements() / box.map->box.back() % 8 == 0;
     });
     if (!may_swizzle) return result;
     const std::vector<Swizzle> modes = hardware_modes(array);
@@ -251,6 +253,10 @@ class Arranger {
     return result;
   }
 
+  struct Box {
+    const TensorMap* map;
+    const Access* access;  // in shared memory
+  };
   struct Use {
     Access* access;
     const RoleBodies::Role* role;  // the role of the access; null = none
@@ -297,12 +303,12 @@ class Arranger {
     const auto boxes = boxes_.find(access.array.get());
     return boxes != boxes_.end() &&
            std::any_of(boxes->second.begin(), boxes->second.end(),
-                       [&](const TensorCopy* box) { return &box->to == &access; });
+                       [&](const Box& box) { return box.access == &access; });
   }
 
   const Program& program_;
   std::map<const Array*, std::vector<const SharedMatrix*>> matrices_;
-  std::map<const Array*, std::vector<const TensorCopy*>> boxes_;
+  std::map<const Array*, std::vector<Box>> boxes_;
   std::map<const Array*, std::vector<Use>> accesses_;
   std::set<const Array*> row_targets_;
   IndexMath math_;

@@ -110,12 +110,13 @@ class ReachCheck {
            "conditions and loop bounds that are the same for the whole block",
            "copy outside of the condition, or leave out bulk()", *apart_, stmt);
     }
-    if (left_ != nullptr && (commits_bulk || waits(stmt))) {
+    const bool is_copy = commits_bulk || has_order(stmt, Order::Kind::commit_stores);
+    if (left_ != nullptr && (is_copy || waits(stmt))) {
       fail(code,
            meets(stmt, Group::block) || meets(stmt, Group::cluster) || meets(stmt, Group::grid)
                ? "some threads have left the kernel before this barrier of the block"
-           : commits_bulk ? "some threads have left the kernel before this copy of the whole block"
-                          : "some threads have left the kernel before this step of the whole warp",
+           : is_copy ? "some threads have left the kernel before this copy of the whole block"
+                     : "some threads have left the kernel before this step of the whole warp",
            "a condition of return_if that is the same for the whole block", hint, *left_, stmt);
     }
   }
@@ -134,6 +135,8 @@ class ReachCheck {
         case Order::Kind::proxy_fence:
         case Order::Kind::commit:
         case Order::Kind::await:
+        case Order::Kind::commit_stores:
+        case Order::Kind::await_stores:
         case Order::Kind::previous_kernel:
         case Order::Kind::next_kernel:
         case Order::Kind::leave:

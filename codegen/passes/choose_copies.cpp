@@ -4,10 +4,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <utility>
 
 #include "codegen/analysis/common_values.h"
+#include "codegen/analysis/disjoint_parts.h"
 #include "codegen/analysis/index_form.h"
 #include "codegen/tile_ir/effects.h"
 #include "dsl/base/error.h"
@@ -25,6 +27,16 @@ constexpr size_t kMostMaps = 16;  // of a kernel, 128 bytes each
 /// As the author wrote it.
 const ir::Expr& without_cast(const ir::Expr& e) {
   return e->op == ir::Op::cast ? e->args[0] : e;
+}
+
+/// The tensor and the tile of a copy.
+struct Sides {
+  const ir::Region &tensor, &tile;
+  bool stores = false;  // from the tile to the tensor
+};
+Sides sides_of(const ir::Copy& copy) {
+  const bool stores = copy.to.buffer->space == ir::Space::global;
+  return stores ? Sides{copy.to, copy.from, true} : Sides{copy.from, copy.to, false};
 }
 
 /// Others run it, slowly.
@@ -64,7 +76,14 @@ class Chooser {
         inside.block = inside.block && loop->kind != ir::LoopKind::parallel;
         inside.cluster = inside.cluster && in_cluster_.has_common_rounds(*loop);
       }
+      const std::set<const ir::Var*> loops = loops_;
+      if (loop != nullptr) loops_.insert(loop->vars[0].get());
+      const auto* turn = std::get_if<ir::RingTurn>(&stmt.node);
+      const bool fills = turn != nullptr && turn->fills;
+      if (fills) filled_.insert(turn->ring);
       for_each_body(stmt, [&](ir::Body& inner) { choose(inner, inside); });
+      if (fills) filled_.erase(turn->ring);
+      loops_ = loops;
       if (auto* copy = std::get_if<ir::Copy>(&stmt.node)) choose(*copy, outer, stmt.loc);
     }
   }
@@ -82,6 +101,8 @@ class Chooser {
           operands_.insert(storage_of(*region->buffer).id);
         }
       }
+      const auto* copy = std::get_if<ir::Copy>(&stmt.node);
+      if (copy != nullptr && copy->adds) ++num_adds_[copy->to.buffer->id];
       has_roles_ = has_roles_ || std::holds_alternative<ir::Roles>(stmt.node);
       for_each_body(stmt, [&](const ir::Body& inner) { look(inner); });
     }
@@ -98,23 +119,39 @@ class Chooser {
   }
 
   void choose(ir::Copy& copy, Together together, SourceLoc loc) {
-    if (copy.engine != ir::Engine::tensor) return;
-    const std::string what = fmt::format("{}: copy {} -> {}", to_string(loc),
-                                         copy.from.buffer->name, copy.to.buffer->name);
+    const bool is_automatic = copy.engine != ir::Engine::tensor;
+    if (is_automatic && !copy.adds) return;
+    const Sides sides = sides_of(copy);
+    const std::string what =
+        fmt::format("{}: {} {} -> {}", to_string(loc), copy.adds ? "copy_add" : "copy",
+                    copy.from.buffer->name, copy.to.buffer->name);
+    if (copy.adds && is_float(copy.to.buffer->dtype) && !adds_once(copy.to)) {
+      note(what + ": COPY_ADD_ORDER: an element may get several additions, in any order");
+    }
     // A pipelined loop issues it ahead, or it fills a ring.
-    const bool is_plain = copy.mode != ir::CopyMode::async_if_possible;
-    Obstacle obstacle = find_obstacle(copy, together.block);
+    const bool is_plain = !sides.stores && copy.mode != ir::CopyMode::async_if_possible;
+    Obstacle obstacle = find_obstacle(copy, sides, together.block);
     if (is_plain && obstacle.got.empty()) {
       obstacle = {"a copy that a pipelined loop issues ahead, or that fills a ring",
                   "one that threads wait for"};
     }
-    if (!obstacle.got.empty()) refuse(copy, std::move(obstacle), loc);
+    const bool is_possible = obstacle.got.empty();
+    if (!is_possible && !is_automatic) refuse(copy, sides, std::move(obstacle), loc);
+    const char* const instead = copy.adds ? "atomics" : sides.stores ? "stores" : "pieces";
     if (target_.major < 9) {
-      if (target_.major > 0) note(what + ": pieces: the target has no tensor copies");
+      if (target_.major > 0) note(what + ": " + instead + ": the target has no tensor copies");
+    } else if (!is_possible) {
+      note(fmt::format("{}: {}: expected {}, got {}", what, instead, obstacle.expected,
+                       obstacle.got));
     } else {
-      copy.from.terms.tensor = true;
-      note(fmt::format("{}: tensor copies of {}{}", what, fmt::join(box_of(copy), " x "),
-                       choose_multicast(copy, together.cluster, loc)));
+      (sides.stores ? copy.to : copy.from).terms.tensor = true;
+      note(fmt::format(
+          "{}: tensor {} of {}{}", what,
+          copy.adds      ? "additions"
+          : sides.stores ? "stores"
+                         : "copies",
+          fmt::join(box_of(sides), " x "),
+          sides.stores ? std::string() : choose_multicast(copy, together.cluster, loc)));
     }
   }
 
@@ -128,7 +165,7 @@ class Chooser {
       copy.from.terms.multicast = true;
       return fmt::format(", a part from each of {} blocks into all", kernel_.cluster);
     }
-    if (is_vouched && has_multicast(target_)) refuse(copy, obstacle, loc);
+    if (is_vouched && has_multicast(target_)) refuse(copy, sides_of(copy), obstacle, loc);
     return fmt::format(", no multicast: {}, not {}", obstacle.got, obstacle.expected);
   }
 
@@ -146,7 +183,7 @@ class Chooser {
       if (is_vouched || in_cluster_.is_common(offset)) continue;
       return {"coordinates that are the same in all blocks", ir::to_string(offset)};
     }
-    const std::vector<int64_t> box = box_of(copy);
+    const std::vector<int64_t> box = box_of(sides_of(copy));
     const auto outer = std::find_if(box.begin(), box.end(), [](int64_t e) { return e > 1; });
     int64_t rows = 1;
     for (size_t d = 0; d + 1 < box.size(); ++d) rows *= box[d];
@@ -162,38 +199,45 @@ class Chooser {
     }
   }
 
-  [[noreturn]] void refuse(const ir::Copy& copy, Obstacle obstacle, SourceLoc loc) const {
+  [[noreturn]] void refuse(const ir::Copy& copy, const Sides& sides, Obstacle obstacle,
+                           SourceLoc loc) const {
     throw Error({.kind = ErrorKind::program,
                  .op = kernel_.name,
                  .what = fmt::format("'{}' cannot be copied to '{}' by tensor copies",
                                      copy.from.buffer->name, copy.to.buffer->name),
-                 .argument = copy.from.buffer->name,
+                 .argument = sides.tensor.buffer->name,
                  .expected = std::move(obstacle.expected),
                  .got = std::move(obstacle.got),
-                 .hint = "leave the engine to the compiler: Engine::automatic",
+                 .hint = copy.token >= 0 ? "use k.copy"
+                                         : "leave the engine to the compiler: Engine::automatic",
                  .code = "COPY_ENGINE",
                  .loc = loc});
   }
 
+  /// True if no element of the part gets two additions.
+  bool adds_once(const ir::Region& part) const {
+    return num_adds_.at(part.buffer->id) == 1 && are_parts_disjoint(kernel_, math_, loops_, part);
+  }
+
   /// The first condition that is not proved; without words if all are.
-  Obstacle find_obstacle(const ir::Copy& copy, bool is_uniform) {
-    const ir::Buffer& tensor = *copy.from.buffer;
-    const ir::Buffer& tile = *copy.to.buffer;
+  Obstacle find_obstacle(const ir::Copy& copy, const Sides& sides, bool is_uniform) {
+    const ir::Buffer &tensor = *sides.tensor.buffer, &tile = *sides.tile.buffer;
     if (kernel_.threads % kWarpSize != 0) {
       return {"a block of whole warps", fmt::format("{} threads", kernel_.threads)};
     }
     if (!is_uniform) {
       return {"a copy that all threads come to", "a condition that may differ between threads"};
     }
-    if (has_roles_ && tile.ring < 0) {
+    if (tile.space != ir::Space::shared) {
+      return {"a shared tile", fmt::format("a {}", ir::name(tile.space))};
+    }
+    if (sides.stores && filled_.contains(storage_of(tile).ring)) {
+      return {"a take of the ring", "a fill"};
+    }
+    if (!sides.stores && has_roles_ && tile.ring < 0) {
       return {"a fill of a ring, in a kernel with roles", "another copy"};
     }
-    if (tensor.address) return {"a tensor of the call", "one at an address of run time"};
-    if (tensor.is_output || tensor.may_alias) {
-      return {"a tensor that the kernel does not write",
-              tensor.is_output ? "an output" : "one that may be the memory of an output"};
-    }
-    if (tensor.optional) return {"a tensor that is always given", "an optional one"};
+    if (Obstacle obstacle = find_in_tensor(sides); !obstacle.got.empty()) return obstacle;
     if (tensor.dtype != tile.dtype) {
       return {fmt::format("a tile of {}", name(tensor.dtype)), std::string(name(tile.dtype))};
     }
@@ -201,39 +245,54 @@ class Chooser {
       return {"elements of whole bytes", std::string(name(tensor.dtype))};
     }
     if (copy.outside) return {"zero outside of the tensor", "another value"};
-    if (copy.from.terms.cache != ir::CacheHint::none) {
-      return {"no hint for the caches", std::string(ir::name(copy.from.terms.cache))};
+    if (sides.tensor.terms.cache != ir::CacheHint::none) {
+      return {"no hint for the caches", std::string(ir::name(sides.tensor.terms.cache))};
     }
     if (copy.from.terms.bulk) return {"either", "bulk()"};
     for (const auto& find :
          {&Chooser::find_in_shape, &Chooser::find_in_strides, &Chooser::find_in_coordinates}) {
-      if (Obstacle obstacle = (this->*find)(copy); !obstacle.got.empty()) return obstacle;
+      if (Obstacle obstacle = (this->*find)(sides); !obstacle.got.empty()) return obstacle;
     }
-    maps_.insert({tensor.id, box_of(copy)});
+    maps_.insert({tensor.id, box_of(sides)});
     if (maps_.size() > kMostMaps) {
       return {fmt::format("at most {} tensor maps in a kernel", kMostMaps), "one more"};
     }
     return {};
   }
 
+  /// Of the tensor's part in the kernel.
+  static Obstacle find_in_tensor(const Sides& sides) {
+    const ir::Buffer& tensor = *sides.tensor.buffer;
+    if (tensor.address) return {"a tensor of the call", "one at an address of run time"};
+    if (sides.stores && tensor.may_alias) {
+      return {"a tensor that shares its memory with no other", "one that may alias another"};
+    }
+    if (!sides.stores && (tensor.is_output || tensor.may_alias)) {
+      return {"a tensor that the kernel does not write",
+              tensor.is_output ? "an output" : "one that may be the memory of an output"};
+    }
+    if (tensor.optional) return {"a tensor that is always given", "an optional one"};
+    return {};
+  }
+
   /// Of the box and the tile.
-  Obstacle find_in_shape(const ir::Copy& copy) {
-    const ir::Buffer& tile = *copy.to.buffer;
+  Obstacle find_in_shape(const Sides& sides) {
+    const ir::Buffer& tile = *sides.tile.buffer;
     if (tile.alias_of) return {"a tile of its own", "a reshaped view"};
     for (size_t d = 0; d < tile.shape.size(); ++d) {
       const bool is_version = static_cast<int>(d) < tile.num_version_dims;
-      const ir::Expr& extent = copy.to.extents[d];
-      if (is_version && !extent && in_block_.is_common(copy.to.offsets[d])) continue;
+      const ir::Expr& extent = sides.tile.extents[d];
+      if (is_version && !extent && in_block_.is_common(sides.tile.offsets[d])) continue;
       if (!extent || extent->integer != tile.shape[d]->integer ||
-          !ir::is_constant(copy.to.offsets[d], 0)) {
+          !ir::is_constant(sides.tile.offsets[d], 0)) {
         return {"a whole shared tile", fmt::format("a part of '{}'", tile.name)};
       }
     }
-    for (const ir::Region* region : {&copy.from, &copy.to}) {
+    for (const ir::Region* region : {&sides.tensor, &sides.tile}) {
       if (std::is_sorted(region->order.begin(), region->order.end())) continue;
       return {"dimensions in the order of the tensor", "a transposed view"};
     }
-    const std::vector<int64_t> box = box_of(copy);
+    const std::vector<int64_t> box = box_of(sides);
     if (box.size() > kMostDimensions) {
       return {"a tensor of at most 5 dimensions", fmt::format("{}", box.size())};
     }
@@ -243,7 +302,7 @@ class Chooser {
       return {"extents of the tile of at most 256", fmt::format("{}", *too_large)};
     }
     const int64_t size = bits(tile.dtype) / 8;
-    if (!copy.from.extents.back() || box.back() * size % kPieceBytes != 0) {
+    if (!sides.tensor.extents.back() || box.back() * size % kPieceBytes != 0) {
       return {"rows of the tile of multiples of 16 bytes",
               fmt::format("{} x {}", box.back(), name(tile.dtype))};
     }
@@ -260,8 +319,8 @@ class Chooser {
   }
 
   /// Of the tensor's memory.
-  Obstacle find_in_strides(const ir::Copy& copy) {
-    const ir::Buffer& tensor = *copy.from.buffer;
+  Obstacle find_in_strides(const Sides& sides) {
+    const ir::Buffer& tensor = *sides.tensor.buffer;
     if (tensor.align % kPieceBytes != 0) {
       return {"a declared alignment of 16 bytes", fmt::format("{}", tensor.align)};
     }
@@ -280,8 +339,8 @@ class Chooser {
   }
 
   /// Of the box's place in the tensor.
-  Obstacle find_in_coordinates(const ir::Copy& copy) {
-    for (const ir::Expr& offset : copy.from.offsets) {
+  Obstacle find_in_coordinates(const Sides& sides) {
+    for (const ir::Expr& offset : sides.tensor.offsets) {
       if (offset->type != DType::i32) {
         return {"coordinates of i32",
                 fmt::format("{} {}", name(offset->type), ir::to_string(offset))};
@@ -290,17 +349,17 @@ class Chooser {
         return {"coordinates that are the same for all threads", ir::to_string(offset)};
       }
     }
-    const ir::Expr& last = copy.from.offsets.back();
-    const int64_t size = bits(copy.from.buffer->dtype) / 8;
+    const ir::Expr& last = sides.tensor.offsets.back();
+    const int64_t size = bits(sides.tensor.buffer->dtype) / 8;
     if (math_.divisor(last) * size % kPieceBytes != 0) {
       return {"a first column at a multiple of 16 bytes", ir::to_string(last)};
     }
     return {};
   }
 
-  static std::vector<int64_t> box_of(const ir::Copy& copy) {
+  static std::vector<int64_t> box_of(const Sides& sides) {
     std::vector<int64_t> box;
-    for (const ir::Expr& extent : copy.from.extents) box.push_back(extent ? extent->integer : 1);
+    for (const ir::Expr& extent : sides.tensor.extents) box.push_back(extent ? extent->integer : 1);
     return box;
   }
 
@@ -311,6 +370,9 @@ class Chooser {
   bool has_roles_ = false;
   std::set<int> operands_;  // of wgmma, by id of the storage
   CommonValues in_block_{1}, in_cluster_;
+  std::set<const ir::Var*> loops_;                       // indices around the statement
+  std::set<int> filled_;                                 // rings that the statement fills
+  std::map<int, int> num_adds_;                          // copies that add, by tensor
   std::set<std::pair<int, std::vector<int64_t>>> maps_;  // tensor and box
 };
 

@@ -16,7 +16,8 @@ class Expander {
     for (const ir::Stmt& stmt : from) to.push_back(stmt);
     for (ir::Stmt& stmt : to) {
       for_each_body(stmt, [&](ir::Body& inner) { inner = body(inner); });
-      if (const auto* copy = std::get_if<ir::Copy>(&stmt.node)) {
+      const auto* const copy = std::get_if<ir::Copy>(&stmt.node);
+      if (copy != nullptr && !copy->to.terms.tensor) {
         stmt.node = expand(*copy, stmt.loc);
       } else if (const auto* fill = std::get_if<ir::Fill>(&stmt.node)) {
         stmt.node = expand(*fill, stmt.loc);
@@ -99,9 +100,20 @@ class Expander {
     }
     loop.body.push_back(
         {ir::ElementLoad{var, copy.from.buffer, indices(copy.from, loop), copy.from.terms}, loc});
-    loop.body.push_back(
-        {ir::ElementStore{copy.to.buffer, indices(copy.to, loop), value, copy.to.terms}, loc});
-    loop.label = fmt::format("copy {} -> {}", from.name, copy.to.buffer->name);
+    const std::vector<ir::Expr> to = indices(copy.to, loop);
+    if (copy.adds) {
+      ir::Atomic sum;
+      sum.op = ir::AtomicOp::add;
+      sum.buffer = copy.to.buffer;
+      sum.indices = to;
+      sum.value = value;
+      sum.terms = copy.to.terms;
+      loop.body.push_back({std::move(sum), loc});
+    } else {
+      loop.body.push_back({ir::ElementStore{copy.to.buffer, to, value, copy.to.terms}, loc});
+    }
+    loop.label = fmt::format("{} {} -> {}", copy.adds ? "copy_add" : "copy", from.name,
+                             copy.to.buffer->name);
     loop.mode = copy.mode;
     return loop;
   }

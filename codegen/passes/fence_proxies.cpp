@@ -1,6 +1,8 @@
 #include "codegen/passes/fence_proxies.h"
 
 #include <algorithm>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "codegen/analysis/footprint.h"
@@ -16,9 +18,14 @@ class ProxyFences {
       for_each_memory_effect(stmt, [&](const MemoryEffect& effect) {
         if (effect.matrix != nullptr) operands_.push_back(effect.access.array);
       });
+      const auto* const store = std::get_if<TensorStore>(&stmt.node);
+      if (store == nullptr) return;
+      // Those who take from a ring fence after their wait.
+      if (store->from.array->ring < 0) sources_.push_back(store->from.array);
+      targets_.insert(store->to.array.get());
     });
   }
-  bool any() const { return !operands_.empty(); }
+  bool any() const { return !operands_.empty() || !targets_.empty(); }
 
   void place(Body& body) {
     for (size_t i = 0; i < body.size(); ++i) {
@@ -34,8 +41,7 @@ class ProxyFences {
             place(branch.then);
             const State then = std::exchange(state_, before);
             place(branch.otherwise);
-            state_.written = state_.written || then.written;
-            state_.in_flight = state_.in_flight || then.in_flight;
+            state_.merge(then);
           },
           [&](RoleBodies& bodies) {
             const State before = state_;
@@ -43,47 +49,79 @@ class ProxyFences {
             for (RoleBodies::Role& role : bodies.roles) {
               state_ = before;
               place(role.body);
-              after.written = after.written || state_.written;
-              after.in_flight = after.in_flight || state_.in_flight;
+              after.merge(state_);
             }
             state_ = after;
           });
-      if (!state_.written || !is_barrier(body[i])) continue;
-      state_.written = false;
-      const Stmt fence{ProxyFence{}, body[i].loc, body[i].manual_sync};
+      if (!is_due(body[i])) continue;
+      const Stmt fence{ProxyFence{state_.written_target}, body[i].loc, body[i].manual_sync};
+      state_.fence();
       body.insert(body.begin() + static_cast<std::ptrdiff_t>(i), fence);
       ++i;
     }
   }
 
  private:
+  /// What this thread wrote since its last fence.
   struct State {
-    bool written = false;    // this thread wrote an operand since its last fence
-    bool in_flight = false;  // copies into an operand may be in flight
+    bool written = false;         // an operand of wgmma
+    bool written_source = false;  // a tile that a tensor store reads
+    bool written_target = false;  // a tensor that one writes
+    bool in_flight = false;       // copies into an operand may be in flight
+    bool in_flight_source = false;
+
+    void merge(const State& other) {
+      written = written || other.written;
+      written_source = written_source || other.written_source;
+      written_target = written_target || other.written_target;
+      in_flight = in_flight || other.in_flight;
+      in_flight_source = in_flight_source || other.in_flight_source;
+    }
+    void fence() { written = written_source = written_target = false; }
   };
 
-  static bool is_barrier(const Stmt& stmt) {
-    return any_order(stmt, [](const Order& order) {
-      return order.kind == Order::Kind::barrier && order.group >= Group::role;
+  /// Several warps read an operand. One warp reads what a tensor store takes: its barrier may be all that orders them.
+  bool is_due(const Stmt& stmt) const {
+    const bool for_store = state_.written_source || state_.written_target;
+    return any_order(stmt, [&](const Order& order) {
+      return order.kind == Order::Kind::barrier &&
+             (order.group >= Group::role ? state_.written || for_store
+                                         : order.group == Group::warp && for_store);
     });
+  }
+
+  static bool is_among(const std::vector<ArrayRef>& arrays, const Array& array) {
+    return array.space == ArraySpace::shared &&
+           std::any_of(arrays.begin(), arrays.end(),
+                       [&](const ArrayRef& other) { return overlap(*other, array); });
   }
 
   void look(const Stmt& stmt) {
     for_each_memory_effect(stmt, [&](const MemoryEffect& effect) {
+      if (!effect.writes || effect.proxy != Proxy::generic) return;
       const Array& array = *effect.access.array;
-      const bool is_operand =
-          (array.space == ArraySpace::cluster) ||
-          (array.space == ArraySpace::shared &&
-           std::any_of(operands_.begin(), operands_.end(),
-                       [&](const ArrayRef& operand) { return overlap(*operand, array); }));
-      if (!effect.writes || effect.proxy != Proxy::generic || !is_operand) return;
-      (effect.in_flight ? state_.in_flight : state_.written) = true;
+      const bool is_of_cluster = array.space == ArraySpace::cluster;
+      if (is_of_cluster ? !operands_.empty() : is_among(operands_, array)) {
+        (effect.in_flight ? state_.in_flight : state_.written) = true;
+      }
+      if (is_of_cluster ? !sources_.empty() : is_among(sources_, array)) {
+        (effect.in_flight ? state_.in_flight_source : state_.written_source) = true;
+      }
+      state_.written_target = state_.written_target || targets_.contains(&array);
     });
-    if (has_order(stmt, Order::Kind::await) && state_.in_flight) state_.written = true;
-    if (has_order(stmt, Order::Kind::proxy_fence)) state_.written = false;
+    if (has_order(stmt, Order::Kind::await)) {
+      state_.written = state_.written || state_.in_flight;
+      state_.written_source = state_.written_source || state_.in_flight_source;
+    }
+    const auto* const fence = std::get_if<ProxyFence>(&stmt.node);
+    if (fence == nullptr) return;
+    const bool target = state_.written_target && !fence->of_global;
+    state_.fence();
+    state_.written_target = target;
   }
 
-  std::vector<ArrayRef> operands_;
+  std::vector<ArrayRef> operands_, sources_;
+  std::set<const Array*> targets_;
   State state_;
 };
 

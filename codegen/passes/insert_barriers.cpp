@@ -34,6 +34,8 @@ std::optional<Order> pending_order(const Stmt& stmt, const ThreadGroup& group) {
         break;
       case Order::Kind::commit:
       case Order::Kind::await:
+      case Order::Kind::commit_stores:
+      case Order::Kind::await_stores:
         result = order;
         break;
       case Order::Kind::wait:
@@ -208,18 +210,7 @@ class BarrierPlanner {
   }
 
   void take_order(const Order& order, PendingAccesses& state) const {
-    const bool is_one_warp = role_ != nullptr && role_->threads.count <= kThreadsPerWarp;
-    if (order.kind == Order::Kind::commit) {
-      state.commit();
-    } else if (order.kind == Order::Kind::await) {
-      state.wait(order.pending);
-    } else if (order.kind == Order::Kind::wait) {
-      state.wait_at_mbarrier();
-    } else if (order.group == Group::warp && !is_one_warp) {
-      state.warp_barrier();
-    } else {
-      state.block_barrier();
-    }
+    state.take(order, role_ != nullptr && role_->threads.count <= kThreadsPerWarp);
   }
 
   bool enter(Stmt& stmt, PendingAccesses& state) {

@@ -3,10 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <set>
 
-#include "codegen/analysis/footprint.h"
 #include "codegen/analysis/groups_in_flight.h"
+#include "codegen/analysis/overwritten_stores.h"
 #include "codegen/thread_ir/walk.h"
 #include "dsl/base/error.h"
 
@@ -34,32 +33,6 @@ const Stmt* find_bulk_copy(const Program& program) {
   return found;
 }
 
-/// True if a bulk copy follows stores to memory that it overwrites. Goes over `body`, where threads have
-/// stored to `stored` before.
-bool follows_stores(const Body& body, std::set<const Array*>& stored) {
-  bool found = false;
-  for (const Stmt& stmt : body) {
-    for_each_body(stmt, [&](const Body& inner) {
-      found = found || follows_stores(inner, stored);
-      // A round of a loop meets what the one before left behind.
-      found = found || (repeats(stmt) && follows_stores(inner, stored));
-    });
-    for_each_memory_effect(stmt, [&](const MemoryEffect& effect) {
-      const Array* const array = effect.access.array->space == ArraySpace::cluster
-                                     ? effect.access.array->mine.get()
-                                     : effect.access.array.get();
-      if (!effect.writes || array->space != ArraySpace::shared) return;
-      if (effect.proxy == Proxy::generic) {
-        stored.insert(array);
-        return;
-      }
-      found = found || std::any_of(stored.begin(), stored.end(),
-                                   [&](const Array* other) { return overlap(*array, *other); });
-    });
-  }
-  return found;
-}
-
 Expr number(int64_t value) {
   return ir::constant(DType::u32, value);
 }
@@ -78,8 +51,7 @@ class BulkCopyLowering {
       });
       has_bulk_copies_ = has_bulk_copies_ || std::holds_alternative<BulkCopy>(stmt.node);
     });
-    std::set<const Array*> stored;
-    fences_ = follows_stores(program.body, stored);
+    fences_ = overwrites_stores(program.body);
     committed_ = counter("committed");
     awaited_ = counter("awaited");
   }
@@ -117,6 +89,13 @@ class BulkCopyLowering {
         start(*copy);
       } else if (const auto* tile = std::get_if<TensorCopy>(&stmt.node)) {
         start(*tile);
+      } else if (const auto* store = std::get_if<TensorStore>(&stmt.node)) {
+        const auto emit_part = [&](TensorStore part, const Access& from, const layout::Swizzle&) {
+          part.from = from;
+          part.to.indices = part.coordinates;
+          emit(std::move(part));
+        };
+        for_each_panel(*store, store->from, false, emit_part);
       } else if (!mbarriers_) {
         result.push_back(std::move(stmt));
       } else if (std::holds_alternative<AsyncCommit>(stmt.node)) {
@@ -157,26 +136,33 @@ class BulkCopyLowering {
 
   /// One copy per panel of the tile, or of this block's part of the tile.
   void start(const TensorCopy& copy) {
-    const Array& tile = *copy.to.array;
-    const layout::Swizzle swizzle =
-        tile.swizzle.value_or(layout::Swizzle{.columns = copy.map->box.back(),
-                                              .panel = copy.map->box.back(),
-                                              .pitch = copy.map->box.back()});
     const Access mbarrier =
         copy.mbarrier.array ? copy.mbarrier : mbarrier_of(load("group", committed_));
-    for (int64_t column = 0; column < copy.map->box.back(); column += swizzle.panel) {
-      TensorCopy part = copy;
-      part.map = map_of_panel(*copy.map, swizzle, copy.multicast);
-      part.coordinates.back() = copy.coordinates.back() + ir::index(column);
-      part.to.offset =
-          copy.to.offset + ir::index(column / swizzle.panel * swizzle.rows * swizzle.pitch);
-      if (!part.to.indices.empty()) {
-        part.to.indices.back() = copy.to.indices.back() + ir::index(column);
-      }
+    const auto emit_part = [&](TensorCopy part, const Access& to, const layout::Swizzle& swizzle) {
+      part.to = to;
       if (copy.multicast) go_to_part(part, swizzle);
       part.mbarrier = mbarrier;
       part.expects = true;
       emit(std::move(part));
+    };
+    for_each_panel(copy, copy.to, copy.multicast, emit_part);
+  }
+
+  /// Calls fn(part, at, swizzle) for each panel of the tile that lies at `tile`: `part` is `whole` with the map, of the
+  /// panel or of a block's part of it, and the coordinates of the panel, which lies at `at`.
+  template <class Move, class Fn>
+  void for_each_panel(const Move& whole, const Access& tile, bool is_part, const Fn& fn) {
+    const int64_t columns = whole.map->box.back();
+    const layout::Swizzle swizzle = tile.array->swizzle.value_or(
+        layout::Swizzle{.columns = columns, .panel = columns, .pitch = columns});
+    for (int64_t column = 0; column < columns; column += swizzle.panel) {
+      Move part = whole;
+      part.map = map_of_panel(*whole.map, swizzle, is_part);
+      part.coordinates.back() = whole.coordinates.back() + ir::index(column);
+      Access at = tile;
+      at.offset = tile.offset + ir::index(column / swizzle.panel * swizzle.rows * swizzle.pitch);
+      if (!at.indices.empty()) at.indices.back() = tile.indices.back() + ir::index(column);
+      fn(std::move(part), at, swizzle);
     }
   }
 
@@ -383,7 +369,8 @@ void lower_bulk_copies(Program& program) {
   const bool any = std::any_of(program.body.begin(), program.body.end(), [](const Stmt& stmt) {
     return any_in(stmt, [](const Stmt& inner) {
       return std::holds_alternative<BulkCopy>(inner.node) ||
-             std::holds_alternative<TensorCopy>(inner.node);
+             std::holds_alternative<TensorCopy>(inner.node) ||
+             std::holds_alternative<TensorStore>(inner.node);
     });
   });
   if (any || is_grouped) BulkCopyLowering(program, is_grouped ? *mbarriers : nullptr).run();

@@ -154,10 +154,6 @@ void TileLowering::lower(const ir::Return& leave, SourceLoc loc) {
   math_.add_fact(ir::unary(ir::Op::logical_not, condition));
 }
 
-void TileLowering::lower(const ir::Copy&, SourceLoc) {
-  internal_error("a copy reached lower_tiles");
-}
-
 void TileLowering::lower(const ir::Fill&, SourceLoc) {
   internal_error("a fill reached lower_tiles");
 }

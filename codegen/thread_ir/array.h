@@ -71,10 +71,11 @@ inline const std::string& authors_name(const Array& array) {
   return array.stands_for.empty() ? array.name : array.stands_for;
 }
 
-/// How the copy engine sees a tensor of the call: boxes of it go to shared memory. The host makes the map.
+/// How the copy engine sees a tensor of the call: boxes of it go to shared memory, or come from there. The host
+/// makes the map.
 struct TensorMap {
   std::string name;
-  ArrayRef tensor;            // a parameter, which the kernel does not write
+  ArrayRef tensor;            // a parameter
   std::vector<Expr> strides;  // in elements, one per dimension of the tensor, the last is 1
   std::vector<int64_t> box;   // extents, one per dimension
   int64_t swizzle = 0;  // bytes of a row of the pattern in shared memory: 0 = none, 32, 64, 128

@@ -198,8 +198,28 @@ class Description {
                  .proxy = Proxy::async,
                  .by = Group::warp,
                  .of_cluster = copy.multicast,
-                 .box = &copy});
+                 .box = copy.map.get()});
     if (!is_grouped) change(copy.mbarrier, copy.multicast);
+  }
+  void operator()(const TensorStore& store) const {
+    for (const Expr& coordinate : store.coordinates) out_.evaluates(coordinate);
+    out_.memory({.access = store.from,
+                 .in_flight = true,
+                 .is_grouped = true,
+                 .proxy = Proxy::async,
+                 .by = Group::warp,
+                 .box = store.map.get()});
+    out_.memory({.access = store.to,
+                 .writes = true,
+                 .atomic = store.adds,
+                 .in_flight = true,
+                 .is_grouped = true,
+                 .proxy = Proxy::async,
+                 .by = Group::warp});
+  }
+  void operator()(const StoreCommit&) const { order(Order::Kind::commit_stores, Group::thread); }
+  void operator()(const StoreWait& wait) const {
+    out_.orders({Order::Kind::await_stores, Group::thread, wait.pending});
   }
 
  private:
@@ -260,10 +280,10 @@ bool uses_async_proxy(const Stmt& stmt) {
   return found;
 }
 
-int most_in_flight(const Stmt& stmt) {
+int most_in_flight(const Stmt& stmt, Order::Kind kind) {
   int pending = 0;
   any_order(stmt, [&](const Order& order) {
-    if (order.kind == Order::Kind::await) pending = order.pending;
+    if (order.kind == kind) pending = order.pending;
     return false;
   });
   return pending;

@@ -26,8 +26,8 @@ struct MemoryEffect {
   Group by = Group::thread;  // who may access the elements that one thread names
   bool of_cluster = false;   // in other blocks of the cluster, too
   const SharedMatrix* matrix =
-      nullptr;                      // of which `access` is the beginning; null: the access is all
-  const TensorCopy* box = nullptr;  // the same
+      nullptr;                     // of which `access` is the beginning; null: the access is all
+  const TensorMap* box = nullptr;  // the same
 };
 
 /// How a statement uses the registers that it reads.
@@ -199,8 +199,9 @@ bool outlives_its_values(const Stmt& stmt);
 
 /// True if the statement starts accesses that go through the async proxy.
 bool uses_async_proxy(const Stmt& stmt);
-/// The number of groups that may be in flight after the statement if it waits for groups; else 0.
-int most_in_flight(const Stmt& stmt);
+/// The number of groups that may be in flight after the statement if it waits for groups by an order of `kind`;
+/// else 0.
+int most_in_flight(const Stmt& stmt, Order::Kind kind = Order::Kind::await);
 
 /// True if a body inside the statement may run more than once: a loop.
 bool repeats(const Stmt& stmt);

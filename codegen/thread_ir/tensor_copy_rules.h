@@ -1,5 +1,5 @@
 #pragma once
-// What the copy engine asks of a tensor copy, for the verifier.
+// What the copy engine asks of tensor copies and tensor stores, for the verifier.
 
 #include <string_view>
 
@@ -7,8 +7,8 @@
 
 namespace tessera::codegen {
 
-/// The first rule that `copy` breaks, as a sentence; empty if none. `is_placed`: shared arrays have their
-/// offsets.
-std::string_view broken_rule(const TensorCopy& copy, const Program& program, bool is_placed);
+/// The first rule that a tensor copy or a tensor store breaks, as a sentence; empty if none, and for other statements.
+/// `is_placed`: shared arrays have their offsets.
+std::string_view broken_rule(const Stmt& stmt, const Program& program, bool is_placed);
 
 }  // namespace tessera::codegen

@@ -210,14 +210,15 @@ class Verifier : EffectReceiver {
             "no barrier of the block stands in a role", role_ == nullptr ? "" : role_->name);
     require(role_ == nullptr || order.kind != Order::Kind::leave,
             "no thread leaves the kernel in a role", role_ == nullptr ? "" : role_->name);
-    if (order.kind == Order::Kind::commit) {
-      in_flight_ = in_flight_ || is_open_;
+    const bool closes_stores = order.kind == Order::Kind::commit_stores;
+    if (order.kind == Order::Kind::commit || closes_stores) {
+      in_flight_ = in_flight_ || (is_open_ && !closes_stores);
       is_open_ = false;
     }
-    if (order.kind == Order::Kind::await) {
-      require(!is_open_, "a group of accesses in flight is closed before a wait", "a wait");
-      in_flight_ = in_flight_ && order.pending > 0;
-    }
+    const bool awaits = order.kind == Order::Kind::await;
+    require(!is_open_ || !(awaits || order.kind == Order::Kind::await_stores),
+            "a group of accesses in flight is closed before a wait", "a wait");
+    if (awaits) in_flight_ = in_flight_ && order.pending > 0;
   }
 
   // ---- rules
@@ -254,6 +255,8 @@ class Verifier : EffectReceiver {
   }
 
   void verify_types(const Stmt& stmt) const {
+    const std::string_view rule = broken_rule(stmt, program_, expected_.is_shared_placed);
+    require(rule.empty(), rule, "a tensor copy");
     if (const auto* load = std::get_if<Load>(&stmt.node); load != nullptr && load->var) {
       require(load->var->type == load->from.array->dtype, "a load has the dtype of its array",
               load->var->name);
@@ -276,9 +279,6 @@ class Verifier : EffectReceiver {
       verify_copy(*bulk);
       require(bulk->bytes() % 16 == 0, "a bulk copy moves whole pieces of 16 bytes",
               fmt::format("{} bytes", bulk->bytes()));
-    } else if (const auto* tile = std::get_if<TensorCopy>(&stmt.node)) {
-      const std::string_view rule = broken_rule(*tile, program_, expected_.is_shared_placed);
-      require(rule.empty(), rule, tile->map->name);
     } else if (const auto* wait = std::get_if<MbarrierWait>(&stmt.node)) {
       require(is_integer(wait->phase->type), "a phase is an integer", to_string(wait->phase));
     } else if (const auto* expect = std::get_if<MbarrierExpect>(&stmt.node)) {

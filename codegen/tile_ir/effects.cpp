@@ -122,6 +122,7 @@ class Description {
   void operator()(const ir::AsyncWait& wait) const {
     out_.orders({Order::Kind::await, Group::thread, wait.pending});
   }
+  void operator()(const ir::StoreWait&) const { order(Order::Kind::await_stores, Group::thread); }
   void operator()(const ir::Break& leave) const { out_.evaluates(leave.condition); }
   void operator()(const ir::Return& leave) const {
     out_.evaluates(leave.condition);
@@ -209,6 +210,7 @@ struct Mover {
   void operator()(ir::ExternCall&) const {}
   void operator()(ir::AsyncCommit&) const {}
   void operator()(ir::AsyncWait&) const {}
+  void operator()(ir::StoreWait&) const {}
   void operator()(ir::Break&) const {}
   void operator()(ir::Return&) const {}
   void operator()(ir::Roles& s) const {

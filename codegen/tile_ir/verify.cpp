@@ -190,7 +190,10 @@ class TileVerifier : TileEffectReceiver {
             "an ordered atomic load waits for a condition of its value", atomic.buffer->name);
   }
   void look(const ir::Copy& copy) {
-    require(!expected_.are_tiles_expanded, "copies and fills are loops", copy.to.buffer->name);
+    require(!expected_.are_tiles_expanded || copy.to.terms.tensor, "copies and fills are loops",
+            copy.to.buffer->name);
+    require(copy.token < 0 || tokens_.insert(copy.token).second, "a store has a token of its own",
+            copy.to.buffer->name);
     tile(copy.from);
     tile(copy.to);
     require(is_same(shape_of(copy.from), shape_of(copy.to)), "both sides of a copy have one shape",
@@ -295,6 +298,11 @@ class TileVerifier : TileEffectReceiver {
     require(!expected_.are_groups_counted, "a wait says how many groups may be pending", "a wait");
     require(groups_.contains(wait.group), "a wait for a group comes after its commit", "a wait");
   }
+  void look(const ir::StoreWait& wait) const {
+    // A store by threads has become a loop, without a token.
+    require(expected_.are_tiles_expanded || tokens_.contains(wait.token),
+            "a wait for a store comes after it", "a wait");
+  }
   void look(const ir::Roles& roles) const {
     int end = 0;
     for (const ir::Roles::Role& role : roles.roles) {
@@ -365,6 +373,7 @@ class TileVerifier : TileEffectReceiver {
   std::set<int> begun_;                       // numbers of tensors and of views in scope
   std::set<int> loops_;                       // numbers
   std::set<int> groups_;                      // committed
+  std::set<int> tokens_;                      // of stores
   std::map<int, ir::ReduceOp> reducers_, reducers_of_body_;  // open, by number
   bool in_parallel_ = false;                                 // in a parallel loop
   bool by_thread_ = false;  // under a condition or bound that uses the thread

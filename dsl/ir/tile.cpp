@@ -101,13 +101,18 @@ struct Printer {
          loc);
   }
   void operator()(const Copy& s, SourceLoc loc) {
-    line(fmt::format("{} {} -> {}{}{}{}", s.mode == CopyMode::plain ? "copy" : "copy_async",
+    const bool is_plain = s.mode == CopyMode::plain && s.token < 0;
+    line(fmt::format("{} {} -> {}{}{}{}{}",
+                     s.adds     ? "copy_add"
+                     : is_plain ? "copy"
+                                : "copy_async",
                      region_text(s.from), region_text(s.to),
                      s.outside ? fmt::format(", outside {}", to_string(s.outside)) : "",
                      s.engine != Engine::automatic ? fmt::format(", by {}", name(s.engine)) : "",
                      s.multicast != Multicast::automatic
                          ? fmt::format(", multicast {}", name(s.multicast))
-                         : ""),
+                         : "",
+                     s.token >= 0 ? fmt::format(", token {}", s.token) : ""),
          loc);
   }
   void operator()(const Fill& s, SourceLoc loc) {
@@ -197,6 +202,9 @@ struct Printer {
   }
   void operator()(const AsyncCommit& s, SourceLoc loc) {
     line(s.group < 0 ? "commit" : fmt::format("commit group {}", s.group), loc);
+  }
+  void operator()(const StoreWait& s, SourceLoc loc) {
+    line(fmt::format("wait for store {}{}", s.token, s.of_reads ? ", its reads" : ""), loc);
   }
   void operator()(const AsyncWait& s, SourceLoc loc) {
     line(s.group < 0 ? fmt::format("wait until {} groups pending", s.pending)

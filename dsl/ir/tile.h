@@ -66,9 +66,10 @@ struct TileIndex {
 struct AccessTerms {
   bool unchecked = false;  // bounds vouched for: no guard, the checked executor traps
   CacheHint cache = CacheHint::none;
-  bool bulk = false;       // source of an asynchronous copy: one bulk copy per row
-  bool tensor = false;     // the same, by tensor copies: choose_copies
-  bool multicast = false;  // the same, into all blocks of the cluster
+  bool bulk = false;  // source of an asynchronous copy: one bulk copy per row
+  bool tensor =
+      false;  // the same, by tensor copies; of what a copy writes, by tensor stores: choose_copies
+  bool multicast = false;  // the source, into all blocks of the cluster
   std::vector<TileIndex> tile_indices = {};
 };
 
@@ -93,10 +94,10 @@ enum class CopyMode : uint8_t {
   async_if_possible,  // a copy that a pipelined loop issues ahead
   async,              // the author asked for it: an error if the hardware cannot
 };
-/// What carries out a copy from global to shared memory in the background.
+/// What carries out a copy between global and shared memory in the background.
 enum class Engine : uint8_t {
   automatic,  // the compiler chooses
-  tensor,     // boxes of a tensor map, from sm_90 on; before, pieces
+  tensor,     // boxes of a tensor map, from sm_90 on; before, pieces, or stores of threads
   pieces,     // no tensor copies
 };
 TESSERA_API std::string_view name(Engine engine);
@@ -169,6 +170,8 @@ struct Copy {
   Engine engine = Engine::automatic;
   Multicast multicast = Multicast::automatic;
   Expr outside = {};  // constant of the dtype of `to`, where `from` has no element; null = 0
+  bool adds = false;  // to += from, each element by itself indivisible; `to` is global
+  int token = -1;     // of a store: number of the author's token, -1 = nobody waits for it by name
 };
 struct Fill {
   Region to;
@@ -303,6 +306,12 @@ struct AsyncWait {
   int group = -1;  // of an AsyncCommit; -1 = `pending` says it
   int pending = 0;
 };
+/// Waits for the tensor store of a token and those before it: until the elements are in memory, or, with
+/// `of_reads`, until the tile may be written again.
+struct StoreWait {
+  int token = -1;  // of a Copy
+  bool of_reads = false;
+};
 /// Threads that meet the condition leave the kernel.
 struct Return {
   Expr condition;
@@ -344,8 +353,8 @@ struct Break {
 struct Stmt {
   std::variant<Let, ElementLoad, ElementStore, Atomic, Copy, Fill, Reduce, ReducerInit,
                ReducerUpdate, ReducerFinalize, Gemm, Loop, If, Sync, Collective, Assume, Present,
-               Pointer, Assert, Print, Dependency, ExternCall, AsyncCommit, AsyncWait, Roles,
-               RingTurn, Break, Return>
+               Pointer, Assert, Print, Dependency, ExternCall, AsyncCommit, AsyncWait, StoreWait,
+               Roles, RingTurn, Break, Return>
       node;
   SourceLoc loc;
   bool manual_sync = false;  // in a region where only the author's barriers stand

@@ -112,6 +112,22 @@ TEST_CASE("a multicast writes to, and completes in, all blocks of the cluster") 
         "evaluates:0 writes-in-flight-async-by-warp-of-cluster:s updates-of-cluster:b");
 }
 
+TEST_CASE("a tensor store reads its tile and writes its tensor in flight, in groups of its own") {
+  TensorStore store;
+  store.coordinates = {kZero};
+  store.from = at(kShared);
+  store.to = at(kGlobal);
+  CHECK(text_of(store) ==
+        "evaluates:0 reads-in-flight-grouped-async-by-warp:s "
+        "writes-in-flight-grouped-async-by-warp:g");
+  store.adds = true;
+  CHECK(text_of(store) ==
+        "evaluates:0 reads-in-flight-grouped-async-by-warp:s "
+        "updates-in-flight-grouped-async-by-warp:g");
+  CHECK(text_of(StoreCommit{}) == order(Order::Kind::commit_stores, Group::thread));
+  CHECK(text_of(StoreWait{2, true}) == order(Order::Kind::await_stores, Group::thread, 2));
+}
+
 TEST_CASE("mbarrier statements change their mbarrier, and order threads") {
   CHECK(text_of(MbarrierInit{at(kMbarriers)}) == "writes:b");
   CHECK(text_of(MbarrierExpect{at(kMbarriers), 16}) == "updates:b");

@@ -287,10 +287,17 @@ class Interpreter {
     });
     size_t next = 0;
     for_each_index(extents_of(node.to, thread), [&](const Index& at) {
-      write(*node.to.buffer, place(node.to, at, thread), values.at(next++), thread);
+      const Index target = place(node.to, at, thread);
+      Scalar value = values.at(next++);
+      if (node.adds) {
+        const Scalar pair[] = {read(*node.to.buffer, target, thread), value};
+        value = apply(ir::Op::add, to, to, pair);
+      }
+      write(*node.to.buffer, target, value, thread);
     });
     if (next != values.size()) fail("a copy between different shapes");
   }
+  void run_node(const ir::StoreWait&, const Threads&) {}
   void run_node(const ir::Gemm& node, const Threads& threads) {
     Thread& thread = *threads[0];
     const Index extents = extents_of(node.a, thread);

@@ -46,20 +46,34 @@ TEST_CASE("a tensor map has the extents and strides of the call, the innermost f
   CHECK(map.words[0] == 0x5A5A5A5A5A5A5A5A);
   CHECK(map.words[15] == 0x5A5A5A5A5A5A5A5A);
   CHECK(reinterpret_cast<uintptr_t>(&map) % 64 == 0);
-  CHECK(sample.asked() == "dtype 1, at 4096, 40 by 32 x 1, 100 by 64 x 1 every 96, 0 2 0");
+  CHECK(sample.asked() == "dtype 9, at 4096, 40 by 32 x 1, 100 by 64 x 1 every 96, 0 2 0");
+}
+
+TEST_CASE("a tensor map knows floats, of which the engine adds, and the size of other elements") {
+  for (const auto& [dtype, code] :
+       {std::pair(DType::f16, 6), std::pair(DType::bf16, 9), std::pair(DType::f32, 7),
+        std::pair(DType::i32, 2), std::pair(DType::u32, 2), std::pair(DType::u64, 4),
+        std::pair(DType::i64, 4), std::pair(DType::e4m3, 0)}) {
+    Sample sample;
+    Image image = *sample.kernel.image;
+    image.params.back().dtype = dtype;
+    sample.kernel.image = std::make_shared<const Image>(image);
+    sample.encode(view_at(4096, {100, 40}, {48, 1}));
+    CHECK(sample.asked().rfind("dtype " + std::to_string(code) + ",", 0) == 0);
+  }
 }
 
 TEST_CASE("the stride of a dimension of one element may be anything") {
   Sample sample;
   sample.encode(view_at(4096, {1, 40}, {-7, 1}));
-  CHECK(sample.asked() == "dtype 1, at 4096, 40 by 32 x 1, 1 by 64 x 1 every 16, 0 2 0");
+  CHECK(sample.asked() == "dtype 9, at 4096, 40 by 32 x 1, 1 by 64 x 1 every 16, 0 2 0");
 }
 
 TEST_CASE("a tensor without elements has a map of one, at no address of anybody's") {
   Sample sample;
   for (const TensorView& empty : {view_at(0, {0, 40}), view_at(4096, {100, 0}), TensorView()}) {
     sample.encode(empty);
-    CHECK(sample.asked() == "dtype 1, at 16, 1 by 32 x 1, 1 by 64 x 1 every 16, 0 2 0");
+    CHECK(sample.asked() == "dtype 9, at 16, 1 by 32 x 1, 1 by 64 x 1 every 16, 0 2 0");
   }
 }
 

@@ -249,18 +249,26 @@ class ProgramReader {
     if (line.accept("store")) return store(line);
     if (line.accept("atomic")) return atomic(line, {});
     if (line.accept("wgmma")) return wgmma_sync(line);
-    if (line.accept("proxy fence")) return made(ProxyFence{});
+    if (line.accept("proxy fence")) return made(ProxyFence{line.accept("of global")});
     if (line.accept("async copy")) return async_copy(line);
     if (line.accept("check")) return check(line);
     if (line.accept("bulk copy")) return bulk_copy(line);
     if (line.accept("tensor copy")) return tensor_copy(line);
+    if (line.accept("tensor store")) return tensor_store(line, false);
+    if (line.accept("tensor add")) return tensor_store(line, true);
     if (line.accept("mbarrier")) return mbarrier(line);
+    if (line.accept("commit stores")) {
+      return made(StoreCommit{line.accept("of token") ? static_cast<int>(line.integer()) : -1});
+    }
     if (line.accept("commit")) return made(AsyncCommit{line.accept("pieces")});
+    if (line.accept("wait until token"))
+      return store_wait(line, 0, static_cast<int>(line.integer()));
     if (line.accept("wait until")) {
       const auto pending = static_cast<int>(line.integer());
       line.expect("groups");
       const bool of_pieces = line.accept("of pieces");
       line.expect("pending");
+      if (line.peek() == "of") return store_wait(line, pending, -1);
       return made(AsyncWait{pending, of_pieces});
     }
     if (line.accept("break if")) return made(Break{expression(line)});
@@ -531,16 +539,39 @@ class ProgramReader {
     node.to = access(line);
     if (line.accept("at")) node.to.indices = list(line);
     line.expect("=");
-    const std::string name = line.take();
-    for (const TensorMapRef& map : program_.maps) {
-      if (map->name == name) node.map = map;
-    }
-    if (!node.map) line.fail("no map '" + name + "'");
+    node.map = map_of(line);
     node.coordinates = list(line);
     if (line.accept(", mbarrier")) node.mbarrier = access(line);
     node.expects = line.accept(", expected");
     node.multicast = line.accept(", multicast");
     return made(std::move(node));
+  }
+  TensorMapRef map_of(Line& line) const {
+    const std::string name = line.take();
+    for (const TensorMapRef& map : program_.maps) {
+      if (map->name == name) return map;
+    }
+    line.fail("no map '" + name + "'");
+    return nullptr;
+  }
+  Stmt tensor_store(Line& line, bool adds) {
+    TensorStore node;
+    node.adds = adds;
+    node.to.array = array(line);
+    node.to.offset = ir::constant(DType::i64, 0);
+    node.map = map_of(line);
+    node.coordinates = list(line);
+    node.to.indices = node.coordinates;
+    line.expect("=");
+    node.from = access(line);
+    if (line.accept("at")) node.from.indices = list(line);
+    return made(std::move(node));
+  }
+  static Stmt store_wait(Line& line, int pending, int token) {
+    line.expect("of");
+    const bool of_reads = line.accept("reads of");
+    line.expect("stores");
+    return made(StoreWait{pending, of_reads, token});
   }
   Stmt mbarrier(Line& line) {
     if (line.accept("init")) return made(MbarrierInit{access(line)});

@@ -89,36 +89,45 @@ TEST_CASE("an index is evaluated for all threads at once, or modulo a period", "
 TEST_CASE("accesses are pending until a barrier, those in flight from their wait on",
           "[analysis]") {
   const FootprintRef now = std::make_shared<Footprint>();
-  const auto in_flight = [] {
+  const auto in_flight = [](bool writes) {
     auto footprint = std::make_shared<Footprint>();
     footprint->in_flight = true;
+    footprint->writes = writes;
     return FootprintRef(footprint);
   };
-  const FootprintRef first = in_flight(), second = in_flight();
+  const FootprintRef first = in_flight(true), second = in_flight(true), stored = in_flight(false);
   PendingAccesses pending;
+  const auto take = [&](Order order, bool is_one_warp = false) {
+    pending.take(order, is_one_warp);
+    return pending.all().size();
+  };
+  const Order commit{Order::Kind::commit}, commit_stores{Order::Kind::commit_stores};
+  const Order of_warp{Order::Kind::barrier, Group::warp},
+      of_block{Order::Kind::barrier, Group::block};
   pending.add(now);
   pending.add(now);
   CHECK(pending.all().size() == 1);
   pending.add(first);
-  pending.commit();
+  take(commit);
+  pending.add(stored);  // what a tensor store reads, in groups of its own
+  take(commit_stores);
   pending.add(second);
-  pending.commit();
-  CHECK(pending.all().size() == 1);
-  pending.wait(1);
-  REQUIRE(pending.all().size() == 2);
+  CHECK(take(commit) == 1);
+  REQUIRE(take({Order::Kind::await, Group::thread, 1}) == 2);
   CHECK(pending.all()[1].access == first);
-  pending.warp_barrier();
+  REQUIRE(take({Order::Kind::await_stores, Group::thread, 0}) == 3);
+  CHECK(pending.all()[2].access == stored);
+  take(of_warp);
   CHECK(pending.all()[0].after_warp_barrier);
-  pending.block_barrier();
-  CHECK(pending.all().empty());
-  pending.wait(0);
-  REQUIRE(pending.all().size() == 1);
+  CHECK(take(of_block) == 0);
+  REQUIRE(take({Order::Kind::await, Group::thread, 0}) == 1);
   CHECK(pending.all()[0].access == second);
+  CHECK(take(of_warp, true) == 0);  // the warp is all there is
 
   PendingAccesses other;
   other.add(now);
   pending.merge(other);
-  CHECK(pending.all().size() == 2);
+  CHECK(pending.all().size() == 1);
 }
 
 TEST_CASE("the innermost proof log of a thread gets the claims", "[analysis]") {

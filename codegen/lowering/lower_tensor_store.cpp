@@ -1,0 +1,43 @@
+// TileLowering: tensor stores of shared tiles to boxes of a tensor, and waits for them.
+
+#include <fmt/format.h>
+
+#include "codegen/lowering/tile_lowering.h"
+#include "dsl/base/error.h"
+
+namespace tessera::codegen {
+
+void TileLowering::lower(const ir::Copy& copy, SourceLoc loc) {
+  TESSERA_CHECK(copy.to.terms.tensor, "a copy reached lower_tiles that is no tensor store");
+  const ir::Buffer& tensor = *copy.to.buffer;
+  require_writable(tensor, loc);
+  emit({Comment{fmt::format("{} {} -> {}", copy.adds ? "copy_add" : "copy", copy.from.buffer->name,
+                            tensor.name)},
+        loc});
+  const auto at = [&](const Expr& e) { return resolve(e); };
+  for (const ir::Region* side : {&copy.from, &copy.to}) {
+    check_indices(side->buffer, side->offsets, side->terms.tile_indices, at, loc);
+  }
+  TensorStore store;
+  std::vector<int64_t> box;
+  for (size_t d = 0; d < copy.to.offsets.size(); ++d) {
+    const Expr& extent = copy.to.extents[d];
+    box.push_back(extent ? extent->integer : 1);
+    store.coordinates.push_back(
+        coordinate_of(math_.simplify(resolve(copy.to.offsets[d])), tensor.shape[d]));
+  }
+  store.map = map_of_tile(copy.to.buffer, std::move(box));
+  const int piece = 128 / bits(tensor.dtype);
+  store.from = access(copy.from.buffer, resolve(copy.from.offsets), piece, copy.from.terms, loc);
+  store.to.array = store.map->tensor;
+  store.to.offset = ir::constant(DType::i64, 0);
+  store.to.indices = store.coordinates;
+  store.adds = copy.adds;
+  const Expr is_first_warp = thread() < ir::index(kThreadsPerWarp);
+  when(group_.count > kThreadsPerWarp ? is_first_warp : Expr(), loc, [&] {
+    emit({std::move(store), loc});
+  });
+  emit({StoreCommit{copy.token}, loc});
+}
+
+}  // namespace tessera::codegen

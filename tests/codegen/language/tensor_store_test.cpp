@@ -1,0 +1,739 @@
+// Tile programs with tensor stores: what they store and add, where they wait, which copies become tensor stores, and
+// what is refused.
+
+#include <functional>
+
+#include "codegen/cpu/executor.h"
+#include "codegen/cuda/emit.h"
+#include "codegen/lower.h"
+#include "codegen/thread_ir/walk.h"
+#include "tests/support/catch.h"
+#include "tests/support/matchers.h"
+#include "tests/support/nvrtc.h"
+#include "tests/support/program_text.h"
+#include "tests/support/random_tensor.h"
+#include "tests/support/run_kernel.h"
+#include "tests/support/tensor_store_kernel.h"
+
+using namespace tessera;
+using namespace tessera::test;
+using dsl::Builder;
+using dsl::Value;
+
+namespace {
+
+constexpr Target kSm80{8, 0, 0}, kSm90{9, 0, 0}, kSm90a{9, 0, 'a'}, kSm120a{12, 0, 'a'};
+const dsl::CopyOptions kByTensor = {.engine = ir::Engine::tensor};
+
+template <class Node>
+int64_t count_in(const codegen::Program& program) {
+  int64_t count = 0;
+  codegen::walk(program.body, [&](const codegen::Stmt& stmt) {
+    count += std::holds_alternative<Node>(stmt.node);
+  });
+  return count;
+}
+int64_t num_stores(const ir::Kernel& kernel, Target target = kSm90a) {
+  return count_in<codegen::TensorStore>(codegen::lower(kernel, target));
+}
+
+void run(const ir::Kernel& kernel, const std::vector<codegen::cpu::Argument>& arguments,
+         Target target, codegen::cpu::Counts* counts = nullptr, uint32_t schedule = 0) {
+  const codegen::cpu::Executable executable(codegen::lower(kernel, target));
+  using codegen::cpu::Arithmetic;
+  executable.run(arguments,
+                 {.traps = true,
+                  .counts = counts,
+                  .arithmetic = target == kSm90a ? Arithmetic::target : Arithmetic::exact,
+                  .schedule = schedule});
+}
+
+/// y after the boxes; `counts` gets those of the run.
+HostTensor stored(const StoredBoxes& boxes, Target target, codegen::cpu::Counts* counts = nullptr) {
+  const HostTensor x = stored_boxes_input(boxes);
+  HostTensor y = stored_boxes_output(boxes);
+  std::vector<codegen::cpu::Argument> arguments = {{.tensor = x.view()}, {.tensor = y.view()}};
+  for (const int64_t extent : boxes.shape) arguments.push_back({.integer = extent});
+  run(stored_boxes_kernel(boxes), arguments, target, counts);
+  CHECK(y.damage().empty());
+  return y;
+}
+
+void check_boxes(const StoredBoxes& boxes) {
+  INFO(boxes.text());
+  const ir::Kernel kernel = stored_boxes_kernel(boxes);
+  CHECK(num_stores(kernel) > 0);
+  CHECK(num_stores(kernel, kSm80) == 0);
+  const HostTensor x = stored_boxes_input(boxes);
+  for (const Target target : {kSm90, kSm90a, kSm120a, kSm80}) {
+    const HostTensor y = stored(boxes, target);
+    CHECK_THAT(y, HasValues([&](int64_t i) { return stored_boxes_value(boxes, x, i); }));
+  }
+}
+
+std::string copies_of(const ir::Kernel& kernel, Target target = kSm90a) {
+  const std::string text = codegen::explain(kernel, target);
+  const size_t at = text.find("copies\n");
+  return at == std::string::npos ? std::string() : text.substr(at);
+}
+
+HostTensor product_of(const StagedProduct& p, const ir::Kernel& kernel, DType dtype, Target target,
+                      uint32_t schedule = 0) {
+  const HostTensor a = random_tensor(DType::bf16, {p.m, p.depth}, Values::normal, 1);
+  const HostTensor b = random_tensor(DType::bf16, {p.n, p.depth}, Values::normal, 2);
+  HostTensor c(dtype, {p.m, p.n});
+  run(kernel,
+      {{.tensor = a.view()},
+       {.tensor = b.view()},
+       {.tensor = c.view()},
+       {.integer = p.m},
+       {.integer = p.n},
+       {.integer = p.depth}},
+      target, nullptr, schedule);
+  CHECK(c.damage().empty());
+  return c;
+}
+
+/// A tile of 16 x 64 bf16 that is stored to y [rows, columns].
+struct Case {
+  int64_t multiple_of = 64;  // of the columns
+  int64_t align = 16;
+  int64_t box_rows = 16, box_columns = 64;
+  int64_t first_column = 0;
+  bool is_optional = false, may_alias = false, is_part = false, is_async = false;
+  DType tile = DType::bf16;
+  ir::CacheHint hint = ir::CacheHint::none;
+};
+
+std::string refusal(const Case& c) {
+  Builder k("engine");
+  auto rows = k.dim("rows"), columns = k.dim("columns", {.multiple_of = c.multiple_of});
+  auto y = k.output("y", DType::bf16, {rows, columns},
+                    {.align = c.align, .optional = c.is_optional, .may_alias = c.may_alias});
+  k.launch({1}, {.threads = 64});
+  const int64_t spare = c.is_part ? 1 : 0;
+  auto tile = k.shared(c.tile, {c.box_rows + spare, c.box_columns}, "tile");
+  k.fill(tile, 1.0f);
+  const auto copy = [&] {
+    const auto part = tile.tile({spare, 0}, {c.box_rows, c.box_columns});
+    const auto box = y.tile({0, c.first_column}, {c.box_rows, c.box_columns}).cached(c.hint);
+    if (c.is_async) {
+      k.copy_async(part, box);
+    } else {
+      k.copy(part, box, kByTensor);
+    }
+  };
+  c.is_optional ? k.if_present(y, copy) : copy();
+  const ir::Kernel kernel = k.finish();
+  return error_of([&] { codegen::lower(kernel, kSm90a); });
+}
+
+}  // namespace
+
+TEST_CASE("a tensor store moves tiles of every dtype and drops what is outside") {
+  for (const DType dtype : {DType::bf16, DType::f16, DType::f32, DType::e4m3, DType::e5m2,
+                            DType::i8, DType::u8, DType::i32, DType::i64}) {
+    const int64_t piece = 128 / bits(dtype);
+    StoredBoxes boxes;
+    boxes.dtype = dtype;
+    boxes.shape = {20, 5 * piece};
+    boxes.box = {8, 2 * piece};
+    check_boxes(boxes);
+    boxes.first = {-3, 4 * piece};  // over the lower right corner, and before the first row
+    check_boxes(boxes);
+    boxes.first = {0, -piece};
+    check_boxes(boxes);
+    boxes.first = {100, 0};  // wholly outside
+    check_boxes(boxes);
+  }
+}
+
+TEST_CASE("a tensor store moves tiles of 1 to 5 dimensions") {
+  StoredBoxes boxes;
+  boxes.shape = {200};
+  boxes.box = {64};
+  boxes.first = {0};
+  boxes.steps = 4;
+  check_boxes(boxes);
+  boxes.shape = {9, 5, 24};
+  boxes.box = {4, 4, 16};
+  boxes.first = {-1, 2, 8};
+  check_boxes(boxes);
+  boxes.shape = {5, 3, 4, 16};
+  boxes.box = {2, 2, 4, 8};
+  boxes.first = {0, -1, 1, 8};
+  check_boxes(boxes);
+  boxes.shape = {5, 3, 2, 4, 16};
+  boxes.box = {1, 2, 2, 2, 8};
+  boxes.first = {0, -1, 1, 0, 8};
+  check_boxes(boxes);
+}
+
+TEST_CASE("a tile with a swizzle is stored panel by panel") {
+  for (const int64_t columns : {16, 32, 64, 128, 192}) {
+    StoredBoxes boxes;
+    boxes.by_columns = true;
+    boxes.shape = {20, 200};
+    boxes.box = {8, columns};
+    boxes.first = {1, 8};
+    check_boxes(boxes);
+    const codegen::Program program = codegen::lower(stored_boxes_kernel(boxes), kSm90a);
+    REQUIRE(program.maps.size() == 1);
+    CHECK(program.maps[0]->swizzle == std::min<int64_t>(columns * 2, 128));
+    CHECK(count_in<codegen::TensorStore>(program) == std::max<int64_t>(columns / 64, 1));
+  }
+}
+
+TEST_CASE("a pipelined loop loads tiles ahead and stores them by tensor copies and stores") {
+  for (const int stages : {1, 2, 4}) {
+    Builder k("through_shared");
+    auto rows = k.dim("rows"), columns = k.dim("columns", {.multiple_of = 8});
+    auto x = k.input("x", DType::bf16, {rows, columns});
+    auto y = k.output("y", DType::bf16, {rows, columns});
+    k.launch({1}, {.threads = 64});
+    auto tile = k.shared(DType::bf16, {8, 64}, "tile");
+    k.pipelined(0, ceil_div(rows, 8), {.stages = stages}, [&](Value i) {
+      const Value row = k.let("row", i * 8);
+      k.copy(x.tile({row, 0}, {8, 64}), tile, kByTensor);
+      if (stages == 1) {
+        k.wait_read(k.copy_async(tile, y.tile({row, 0}, {8, 64})));
+      } else {
+        k.copy(tile, y.tile({row, 0}, {8, 64}), kByTensor);
+      }
+    });
+    const ir::Kernel kernel = k.finish();
+    for (const Target target : {kSm90, kSm90a, kSm80}) {
+      const HostTensor in = iota(DType::bf16, {37, 48}), out(DType::bf16, {37, 48});
+      run(kernel, {{.tensor = in.view()}, {.tensor = out.view()}, {.integer = 37}, {.integer = 48}},
+          target);
+      CHECK(out.raw() == in.raw());
+      CHECK(out.damage().empty());
+    }
+  }
+}
+
+TEST_CASE("a program with tensor stores is read from its text") {
+  StoredBoxes boxes;
+  for (const bool adds : {false, true}) {
+    boxes.adds = adds;
+    const std::string text = to_string(codegen::lower(stored_boxes_kernel(boxes), kSm90a));
+    CHECK(text.find(adds ? "tensor add y" : "tensor store y") != std::string::npos);
+    CHECK(to_string(read_program(text)) == text);
+  }
+}
+
+TEST_CASE("a tensor without elements takes none") {
+  for (const std::vector<int64_t>& shape :
+       {std::vector<int64_t>{0, 64}, std::vector<int64_t>{20, 0}}) {
+    StoredBoxes boxes;
+    boxes.shape = shape;
+    boxes.first = {-4, 0};
+    for (const bool adds : {false, true}) {
+      boxes.adds = adds;
+      boxes.blocks = adds ? 2 : 1;
+      check_boxes(boxes);
+    }
+  }
+}
+
+TEST_CASE("tensor stores of one to many warps store the same, awaited or not") {
+  for (const int threads : {32, 64, 256}) {
+    for (const bool is_async : {false, true}) {
+      StoredBoxes boxes;
+      boxes.threads = threads;
+      boxes.is_async = is_async;
+      check_boxes(boxes);
+    }
+  }
+}
+
+TEST_CASE("tensor stores count the bytes that are inside of the tensor") {
+  StoredBoxes boxes;  // 3 boxes of 8 x 32 over 20 rows
+  codegen::cpu::Counts counts;
+  stored(boxes, kSm90a, &counts);
+  CHECK(counts.global_store_bytes == 20 * 32 * 2);
+  CHECK(counts.global_store_requests == 3);
+  CHECK(counts.global_store_sectors == 20 * 2);
+  CHECK(counts.global_store_least_sectors == 20 * 2);
+}
+
+TEST_CASE("additions of tiles are exact, by one block or by several") {
+  for (const DType dtype :
+       {DType::f32, DType::f16, DType::bf16, DType::i32, DType::u32, DType::u64}) {
+    const int64_t piece = 128 / bits(dtype);
+    for (const int64_t blocks : {1, 3}) {
+      for (const ir::Engine engine : {ir::Engine::automatic, ir::Engine::tensor}) {
+        StoredBoxes boxes;
+        boxes.dtype = dtype;
+        boxes.shape = {20, 5 * piece};
+        boxes.box = {8, 2 * piece};
+        boxes.first = {-3, 4 * piece};
+        boxes.adds = true;
+        boxes.blocks = blocks;
+        boxes.engine = engine;
+        check_boxes(boxes);
+      }
+    }
+  }
+}
+
+TEST_CASE("a fragment is added by atomics") {
+  Builder k("fragment_sum");
+  auto x = k.input("x", DType::f32, {64, 64});
+  auto y = k.output("y", DType::f32, {k.dim("rows"), 64});
+  k.launch({1}, {.threads = 128});
+  auto part = k.fragment(DType::f32, {64, 64}, "part");
+  k.copy(x, part);
+  k.copy_add(part, y.tile({0, 0}, {64, 64}));
+  const ir::Kernel kernel = k.finish();
+  CHECK(num_stores(kernel) == 0);
+  CHECK(copies_of(kernel).find(
+            "copy_add part -> y: atomics: expected a shared tile, got a fragment") !=
+        std::string::npos);
+  const HostTensor in = iota(DType::f32, {64, 64});
+  const HostTensor out = tensor_by(DType::f32, {60, 64}, [](int64_t) { return 1; });
+  run_kernel(kernel, {&in, &out});
+  CHECK_THAT(out, HasValues([](int64_t i) { return i + 1; }));
+}
+
+TEST_CASE("explain tells stores, additions and their order") {
+  StoredBoxes boxes;
+  CHECK(copies_of(stored_boxes_kernel(boxes)).find("copy tile -> y: tensor stores of 8 x 32") !=
+        std::string::npos);
+  CHECK(copies_of(stored_boxes_kernel(boxes), kSm80)
+            .find("copy tile -> y: stores: the target has no tensor copies") != std::string::npos);
+  boxes.adds = true;
+  const std::string once = copies_of(stored_boxes_kernel(boxes));
+  CHECK(once.find("copy_add tile -> y: tensor additions of 8 x 32") != std::string::npos);
+  CHECK(once.find("COPY_ADD_ORDER") == std::string::npos);
+  CHECK(copies_of(stored_boxes_kernel(boxes), kSm80)
+            .find("copy_add tile -> y: atomics: the target has no tensor copies") !=
+        std::string::npos);
+  boxes.blocks = 2;  // each adds to all boxes
+  CHECK(
+      copies_of(stored_boxes_kernel(boxes))
+          .find("copy_add tile -> y: COPY_ADD_ORDER: an element may get several additions, in any "
+                "order") != std::string::npos);
+  boxes.dtype = DType::i32;
+  CHECK(copies_of(stored_boxes_kernel(boxes)).find("COPY_ADD_ORDER") == std::string::npos);
+}
+
+TEST_CASE("an addition by blocks of their own boxes has one order") {
+  const auto notes = [](int64_t stride, int times) {
+    Builder k("sums");
+    auto rows = k.dim("rows");
+    auto y = k.output("y", DType::f32, {rows, 64});
+    auto at = k.launch({2, ceil_div(rows, 16)}, {.threads = 64});
+    auto tile = k.shared(DType::f32, {16, 32}, "tile");
+    k.fill(tile, 1.0f);
+    for (int i = 0; i < times; ++i) {
+      k.copy_add(tile, y.tile({at.y * stride, at.x * 32}, {16, 32}));
+    }
+    return copies_of(k.finish());
+  };
+  CHECK(notes(16, 1).find("COPY_ADD_ORDER") == std::string::npos);
+  CHECK(notes(8, 1).find("COPY_ADD_ORDER") != std::string::npos);   // boxes overlap
+  CHECK(notes(16, 2).find("COPY_ADD_ORDER") != std::string::npos);  // two additions
+}
+
+TEST_CASE("roles store their tiles by tensor stores, with the bits of stores by threads") {
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    StagedProduct p;
+    p.instruction = ir::Instruction::wgmma;
+    p.m = 192;
+    p.n = 128;
+    p.depth = 96;
+    for (const int64_t blocks : {1, 2, 4}) {
+      INFO(p.text());
+      const ir::Kernel kernel = product_with_stores(p, dtype, blocks);
+      CHECK(num_stores(kernel) > 0);
+      const HostTensor want = product_of(p, kernel, dtype, kSm90a);
+      for (const uint32_t schedule : {1u, 2u, 3u}) {
+        CHECK(product_of(p, kernel, dtype, kSm90a, schedule).raw() == want.raw());
+      }
+      StagedProduct plain = p;
+      plain.engine = ir::Engine::pieces;
+      if (dtype == DType::f32) {
+        CHECK(product_of(plain, product_by_roles(plain), dtype, kSm90a).raw() == want.raw());
+      }
+    }
+  }
+}
+
+TEST_CASE("a role of one warp stores the tiles of a ring that another one fills") {
+  const auto kernel_of = [](bool by_fill) {
+    Builder k("store_role");
+    auto rows = k.dim("rows");
+    auto x = k.input("x", DType::i32, {rows, 64});
+    auto y = k.output("y", DType::i32, {rows, 64});
+    k.launch({1}, {.threads = 96});
+    auto ring = k.ring({.stages = 2});
+    auto tile = ring.shared(DType::i32, {8, 64}, "tile");
+    const Value steps = k.let("steps", ceil_div(rows, 8));
+    auto compute = [&] {
+      auto part = k.fragment(DType::i32, {8, 64}, "part");
+      k.serial(0, steps, [&](Value s) {
+        k.copy(x.tile({s * 8, 0}, {8, 64}), part);
+        ring.fill([&] {
+          k.parallel({8, 64}, [&](Value r, Value c) { tile(r, c) = part(r, c) + 1; });
+          if (by_fill) k.copy(tile, y.tile({s * 8, 0}, {8, 64}), kByTensor);
+        });
+      });
+    };
+    auto store = [&] {
+      k.serial(0, steps, [&](Value s) {
+        ring.take([&] { k.copy(tile, y.tile({s * 8, 0}, {8, 64}), kByTensor); });
+      });
+    };
+    k.roles({{.name = "compute", .warps = 2, .body = compute},
+             {.name = "store", .warps = 1, .body = store}});
+    return k.finish();
+  };
+  const ir::Kernel kernel = kernel_of(false);
+  const codegen::Program program = codegen::lower(kernel, kSm90a);
+  CHECK(count_in<codegen::TensorStore>(program) == 1);
+  CHECK(count_in<codegen::StoreWait>(program) == 1);   // before the stage is free
+  CHECK(count_in<codegen::ProxyFence>(program) == 2);  // of the mbarriers, and of the take
+  for (const Target target : {kSm90, kSm90a, kSm80}) {
+    for (const uint32_t schedule : {0u, 1u, 2u, 3u}) {
+      const HostTensor in = iota(DType::i32, {37, 64}), out(DType::i32, {37, 64});
+      run(kernel, {{.tensor = in.view()}, {.tensor = out.view()}, {.integer = 37}}, target, nullptr,
+          schedule);
+      CHECK_THAT(out, HasValues([](int64_t i) { return i + 1; }));
+      CHECK(out.damage().empty());
+    }
+  }
+  const ir::Kernel refused = kernel_of(true);
+  const std::string error = error_of([&] { codegen::lower(refused, kSm90a); });
+  CHECK(error.find("expected  a take of the ring") != std::string::npos);
+  CHECK(error.find("got       a fill") != std::string::npos);
+}
+
+TEST_CASE("a role fences and awaits its stores once per tile") {
+  StagedProduct p;
+  p.instruction = ir::Instruction::wgmma;
+  p.threads = 256;
+  p.tile_rows = 128;
+  const codegen::Program program = codegen::lower(product_with_stores(p, DType::bf16, 2), kSm90a);
+  CHECK(count_in<codegen::StoreCommit>(program) == 1);
+  CHECK(count_in<codegen::StoreWait>(program) == 2);  // before the tile is written, and at the end
+  int64_t fences = 0, barriers = 0;
+  codegen::walk(program.body, [&](const codegen::Stmt& stmt) {
+    const auto* named = std::get_if<codegen::NamedBarrier>(&stmt.node);
+    barriers += named != nullptr && named->threads == 256;
+    fences += std::holds_alternative<codegen::ProxyFence>(stmt.node);
+  });
+  CHECK(barriers == 2);  // before the tile is written, and before it is stored
+  CHECK(fences == 2);    // after the mbarriers of the ring begin, and before the store
+}
+
+TEST_CASE("a kernel reads what it has stored after a barrier") {
+  for (const Target target : {kSm90a, kSm80}) {
+    Builder k("round_trip");
+    auto x = k.input("x", DType::i32, {32, 32});
+    auto y = k.output("y", DType::i32, {32, 32});
+    auto z = k.output("z", DType::i32, {32, 32});
+    k.launch({1}, {.threads = 64});
+    auto tile = k.shared(DType::i32, {32, 32}, "tile");
+    k.copy(x, tile);
+    k.copy(tile, y, kByTensor);
+    k.sync();
+    k.parallel({32, 32}, [&](Value r, Value c) { z(r, c) = y(c, r); });
+    const ir::Kernel kernel = k.finish();
+    const HostTensor in = iota(DType::i32, {32, 32}), out(DType::i32, {32, 32}),
+                     back(DType::i32, {32, 32});
+    run(kernel, {{.tensor = in.view()}, {.tensor = out.view()}, {.tensor = back.view()}}, target);
+    CHECK_THAT(out, HasValues([](int64_t i) { return i; }));
+    CHECK_THAT(back, HasValues([](int64_t i) { return i % 32 * 32 + i / 32; }));
+    run_kernel(kernel, {&in, &out, &back});
+  }
+}
+
+TEST_CASE("a block reads what another has stored, after a signal") {
+  Builder k("relay");
+  auto x = k.input("x", DType::i32, {4, 256});
+  auto y = k.output("y", DType::i32, {4, 256});
+  auto z = k.output("z", DType::i32, {4, 256});
+  auto ready = k.output("ready", DType::i32, {4});
+  auto at = k.launch({4}, {.threads = 64});
+  auto tile = k.shared(DType::i32, {1, 256}, "tile");
+  k.copy(x.tile({at.x, 0}, {1, 256}), tile);
+  k.copy(tile, y.tile({at.x, 0}, {1, 256}), kByTensor);
+  k.signal(ready(at.x), 1);
+  k.wait_until(ready(3 - at.x), 1);
+  k.parallel({256}, [&](Value c) { z(at.x, c) = y(3 - at.x, c); });
+  const ir::Kernel kernel = k.finish();
+  CHECK(num_stores(kernel) == 1);
+  const HostTensor in = iota(DType::i32, {4, 256}), out(DType::i32, {4, 256}),
+                   back(DType::i32, {4, 256});
+  const HostTensor flags = tensor_by(DType::i32, {4}, [](int64_t) { return 0; });
+  run(kernel,
+      {{.tensor = in.view()},
+       {.tensor = out.view()},
+       {.tensor = back.view()},
+       {.tensor = flags.view()}},
+      kSm90a);
+  CHECK_THAT(back, HasValues([](int64_t i) { return (3 - i / 256) * 256 + i % 256; }));
+}
+
+TEST_CASE("tensor stores of two blocks to one element race") {
+  Builder k("race");
+  auto y = k.output("y", DType::i32, {24, 32});
+  auto at = k.launch({2}, {.threads = 64});
+  auto tile = k.shared(DType::i32, {16, 32}, "tile");
+  k.fill(tile, at.x);
+  const int line = __LINE__ + 1;
+  k.copy(tile, y.tile({at.x * 8, 0}, {16, 32}), kByTensor);
+  const ir::Kernel kernel = k.finish();
+  const HostTensor out(DType::i32, {24, 32});
+  try {
+    run(kernel, {{.tensor = out.view()}}, kSm90a);
+    FAIL("no trap");
+  } catch (const Error& error) {
+    CHECK(error.fields().code == "RACE");
+    CHECK(error.fields().loc.line == line);
+  }
+}
+
+TEST_CASE("in manual_sync the author waits for his stores") {
+  struct Lines {
+    int store = 0, write = 0;
+  };
+  const auto kernel_of = [](bool waits, Lines& lines) {
+    Builder k("manual");
+    auto y = k.output("y", DType::i32, {16, 32});
+    k.launch({1}, {.threads = 64});
+    auto tile = k.shared(DType::i32, {16, 32}, "tile");
+    k.fill(tile, 1);
+    k.manual_sync([&] {
+      k.sync();
+      lines.store = __LINE__ + 1;
+      auto stored = k.copy_async(tile, y);
+      if (waits) k.wait_read(stored);
+      k.sync();
+      lines.write = __LINE__ + 1;
+      k.fill(tile, 2);
+      k.sync();
+    });
+    return k.finish();
+  };
+  Lines lines;
+  const HostTensor out(DType::i32, {16, 32});
+  run(kernel_of(true, lines), {{.tensor = out.view()}}, kSm90a);
+  CHECK_THAT(out, HasValues([](int64_t) { return 1; }));
+  try {
+    run(kernel_of(false, lines), {{.tensor = out.view()}}, kSm90a);
+    FAIL("no trap");
+  } catch (const Error& error) {
+    CHECK(error.fields().code == "STORE_BUSY");
+    CHECK(error.fields().loc.line == lines.write);
+    CHECK(error.fields().related.line == lines.store);
+  }
+}
+
+TEST_CASE("every wait, fence and barrier of a stored tile is needed") {
+  using codegen::Stmt;
+  const StoredBoxes boxes;
+  const ir::Kernel kernel = stored_boxes_kernel(boxes);
+  const auto is_order = [](const Stmt& stmt) {
+    return std::holds_alternative<codegen::StoreWait>(stmt.node) ||
+           std::holds_alternative<codegen::ProxyFence>(stmt.node) ||
+           std::holds_alternative<codegen::Barrier>(stmt.node) ||
+           std::holds_alternative<codegen::WarpBarrier>(stmt.node);
+  };
+  // Leaves out number `left_out`; returns how many there are.
+  const std::function<int(codegen::Body&, int, int)> leave_out = [&](codegen::Body& body,
+                                                                     int left_out, int number) {
+    codegen::Body kept;
+    for (Stmt& stmt : body) {
+      codegen::for_each_body(
+          stmt, [&](codegen::Body& inner) { number = leave_out(inner, left_out, number); });
+      if (!is_order(stmt) || number++ != left_out) kept.push_back(std::move(stmt));
+    }
+    body = std::move(kept);
+    return number;
+  };
+  std::vector<std::string> traps;
+  for (int i = 0, count = 1; i < count; ++i) {
+    codegen::Program program = codegen::lower(kernel, kSm90a);
+    count = leave_out(program.body, i, 0);
+    const HostTensor x = stored_boxes_input(boxes), y = stored_boxes_output(boxes);
+    try {
+      const codegen::cpu::Executable executable(std::move(program));
+      const codegen::cpu::Argument arguments[] = {
+          {.tensor = x.view()}, {.tensor = y.view()}, {.integer = 20}, {.integer = 64}};
+      executable.run(arguments, {.traps = true});
+      traps.emplace_back("none");
+    } catch (const Error& error) {
+      traps.push_back(error.fields().code);
+    }
+  }
+  // Before the tile is filled: a wait, a barrier. Before it is stored: a fence, a barrier. At the end: a wait.
+  CHECK(traps == std::vector<std::string>{"STORE_BUSY", "RACE", "PROXY", "RACE", "STORE_LEFT"});
+}
+
+TEST_CASE("a token is waited for, and by threads there is nothing to wait for") {
+  const auto kernel_of = [](bool reads) {
+    Builder k("tokens");
+    auto y = k.output("y", DType::i32, {2, 16, 32});
+    auto z = k.output("z", DType::i32, {16, 32});
+    k.launch({1}, {.threads = 64});
+    auto one = k.shared(DType::i32, {16, 32}, "one"), two = k.shared(DType::i32, {16, 32}, "two");
+    k.fill(one, 1);
+    k.fill(two, 2);
+    auto first = k.copy_async(one, y.tile({0, 0, 0}, {1, 16, 32}));
+    auto second = k.copy_async(two, y.tile({1, 0, 0}, {1, 16, 32}));
+    reads ? k.wait_read(first) : k.wait(first);
+    k.fill(one, 3);
+    k.wait(second);
+    k.copy(one, z);
+    return k.finish();
+  };
+  for (const bool reads : {false, true}) {
+    const ir::Kernel kernel = kernel_of(reads);
+    CHECK(count_in<codegen::StoreWait>(codegen::lower(kernel, kSm80)) == 0);
+    std::vector<int> pending;
+    const codegen::Program program = codegen::lower(kernel, kSm90a);
+    codegen::walk(program.body, [&](const codegen::Stmt& stmt) {
+      const auto* wait = std::get_if<codegen::StoreWait>(&stmt.node);
+      if (wait == nullptr) return;
+      pending.push_back(wait->pending);
+      CHECK(wait->of_reads == (reads && pending.size() == 1));
+    });
+    CHECK(pending == std::vector<int>{1, 0});
+    for (const Target target : {kSm80, kSm90a}) {
+      const HostTensor y(DType::i32, {2, 16, 32}), z(DType::i32, {16, 32});
+      run(kernel, {{.tensor = y.view()}, {.tensor = z.view()}}, target);
+      CHECK_THAT(y, HasValues([](int64_t i) { return i < 512 ? 1 : 2; }));
+      CHECK_THAT(z, HasValues([](int64_t) { return 3; }));
+    }
+  }
+}
+
+TEST_CASE("no other copy stores by tensor stores unasked") {
+  StoredBoxes boxes;
+  boxes.engine = ir::Engine::automatic;
+  CHECK(num_stores(stored_boxes_kernel(boxes)) == 0);
+  boxes.engine = ir::Engine::tensor;
+  CHECK(num_stores(stored_boxes_kernel(boxes), Target{}) == 0);
+}
+
+TEST_CASE("a tensor store that is impossible is refused by its first condition") {
+  const auto refused = [](const Case& c, const std::string& expected) {
+    const std::string error = refusal(c);
+    CAPTURE(error);
+    CHECK(error.find("[COPY_ENGINE]") != std::string::npos);
+    CHECK(error.find("expected  " + expected) != std::string::npos);
+  };
+  CHECK(refusal({}) == "");
+  refused({.multiple_of = 4}, "strides of multiples of 16 bytes: declare multiple_of 8");
+  refused({.align = 8}, "a declared alignment of 16 bytes");
+  refused({.box_rows = 512}, "extents of the tile of at most 256");
+  refused({.box_columns = 12}, "rows of the tile of multiples of 16 bytes");
+  refused({.first_column = 4}, "a first column at a multiple of 16 bytes");
+  refused({.is_optional = true}, "a tensor that is always given");
+  refused({.may_alias = true}, "a tensor that shares its memory with no other");
+  refused({.is_part = true}, "a whole shared tile");
+  refused({.tile = DType::f32}, "a tile of bf16");
+  refused({.hint = ir::CacheHint::evict_first}, "no hint for the caches");
+  refused({.multiple_of = 4, .is_async = true}, "strides of multiples of 16 bytes");
+  CHECK(refusal({.multiple_of = 4}).find("hint      leave the engine to the compiler") !=
+        std::string::npos);
+  CHECK(refusal({.multiple_of = 4, .is_async = true}).find("hint      use k.copy") !=
+        std::string::npos);
+}
+
+TEST_CASE("a tensor store after threads have left is refused") {
+  Builder k("left");
+  auto y = k.output("y", DType::i32, {16, 32});
+  k.launch({1}, {.threads = 64});
+  auto tile = k.shared(DType::i32, {16, 32}, "tile");
+  k.fill(tile, 1);
+  k.sync();
+  k.return_if(k.thread() < 32);
+  k.copy(tile, y, kByTensor);
+  const ir::Kernel kernel = k.finish();
+  const std::string error = error_of([&] { codegen::lower(kernel, kSm90a); });
+  CHECK(error.find("some threads have left the kernel before this copy of the whole block "
+                   "[RETURN_BEFORE_BARRIER]") != std::string::npos);
+}
+
+TEST_CASE("copies that no engine stores or adds are refused where they are recorded") {
+  Builder k("refused");
+  auto x = k.input("x", DType::bf16, {64, 64});
+  auto y = k.output("y", DType::bf16, {64, 64});
+  auto wide = k.output("wide", DType::f64, {64, 64});
+  k.launch({1}, {.threads = 64});
+  auto tile = k.shared(DType::bf16, {64, 64}, "tile");
+  auto doubles = k.shared(DType::f64, {64, 64}, "doubles");
+  auto fragment = k.fragment(DType::bf16, {64, 64}, "fragment");
+  const auto has = [](const std::string& error, const std::string& words) {
+    CAPTURE(error);
+    CHECK(error.find(words) != std::string::npos);
+  };
+  has(error_of([&] { k.copy(fragment, y, kByTensor); }),
+      "copy from 'fragment' to 'y' has no choice of an engine [COPY_ENGINE]\n"
+      "  expected  between a global tensor and a shared tile");
+  has(error_of([&] { k.copy(tile, y, {.engine = ir::Engine::pieces}); }),
+      "expected  Engine::tensor or Engine::automatic");
+  has(error_of([&] { k.copy(tile, y, {.outside = 1, .engine = ir::Engine::tensor}); }),
+      "copy from 'tile', which has no outside [COPY_OUTSIDE]");
+  has(error_of([&] { k.copy_async(fragment, y); }), "between global and shared memory");
+  has(error_of([&] { k.copy_add(tile, tile); }), "copy_add from 'tile' to 'tile' [ATOMIC]");
+  has(error_of([&] { k.copy_add(x, y); }), "from a shared tile or a fragment to an output tensor");
+  has(error_of([&] { k.copy_add(tile, x); }), "[WRITE_READ_ONLY]");
+  has(error_of([&] { k.copy_add(doubles, wide); }),
+      "copy_add from 'doubles' to 'wide' cannot add [DTYPE]\n"
+      "  expected  f32, f16, bf16, i32, u32 or u64 on both sides\n"
+      "  got       f64 to f64");
+  has(error_of([&] { k.copy_add(tile, wide); }), "got       bf16 to f64");
+  has(error_of([&] { k.copy_add(fragment, y, kByTensor); }),
+      "copy_add from 'fragment' to 'y' has no choice of an engine [COPY_ENGINE]");
+  has(error_of([&] { k.copy_add(tile, y.cached(ir::CacheHint::evict_first)); }), "[CACHE_HINT]");
+  auto loaded = k.copy_async(x, tile);
+  has(error_of([&] { k.wait_read(loaded); }), "wait_read of a copy to shared memory [ASYNC_TOKEN]");
+}
+
+TEST_CASE("NVRTC takes the text of tensor stores") {
+  std::string reason;
+  const auto nvrtc = Nvrtc::open(reason);
+  if (!nvrtc) TESSERA_SKIP(reason);
+  std::vector<std::string> targets = kTargets;
+  targets.push_back("sm_90");
+  const auto compiles = [&](const ir::Kernel& kernel) {
+    for (const std::string& target : targets) {
+      if (!nvrtc->supports(target)) continue;
+      const Compiled compiled = nvrtc->compile(
+          codegen::cuda::emit(codegen::lower(kernel, parse_target(target).value())).text, target);
+      CAPTURE(kernel.name, target, compiled.log);
+      CHECK(compiled.ok);
+    }
+  };
+  StagedProduct product;
+  product.tile_rows = product.tile_columns = 128;
+  compiles(product_with_stores(product, DType::bf16, 2));
+  StoredBoxes boxes;
+  const auto both = [&] {
+    for (const bool adds : {false, true}) {
+      boxes.adds = adds;
+      compiles(stored_boxes_kernel(boxes));
+    }
+  };
+  both();
+  boxes.shape = {200};
+  boxes.box = {64};
+  boxes.first = {0};
+  both();
+  boxes.shape = {9, 5, 24};
+  boxes.box = {4, 4, 16};
+  boxes.first = {0, 0, 0};
+  both();
+  boxes.shape = {5, 3, 4, 16};
+  boxes.box = {2, 2, 4, 8};
+  boxes.first = {0, 0, 0, 0};
+  both();
+  boxes.shape = {5, 3, 2, 4, 16};
+  boxes.box = {1, 2, 2, 2, 8};
+  boxes.first = {0, 0, 0, 0, 0};
+  both();
+}

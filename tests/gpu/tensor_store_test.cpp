@@ -1,0 +1,217 @@
+// Tensor stores on a GPU, bit for bit against the executor.
+
+#include "codegen/cpu/executor.h"
+#include "codegen/lower.h"
+#include "kernels/jit/jit.h"
+#include "kernels/jit/prepare.h"
+#include "runtime/driver/device.h"
+#include "tests/support/catch.h"
+#include "tests/support/device_tensor.h"
+#include "tests/support/product_kernel.h"
+#include "tests/support/random_tensor.h"
+#include "tests/support/run_kernel.h"
+#include "tests/support/tensor_store_kernel.h"
+
+namespace tessera {
+namespace {
+
+using dsl::Builder;
+using dsl::Value;
+using test::DeviceTensor;
+using test::HostTensor;
+using test::StagedProduct;
+using test::StoredBoxes;
+
+bool has_tensor_stores(std::string& reason) {
+  reason = test::why_no_gpu();
+  if (!reason.empty()) return false;
+  if (runtime::device_info(0).major < 9) reason = "the GPU has no tensor copies";
+  return reason.empty();
+}
+
+void check_boxes(const StoredBoxes& boxes) {
+  INFO(boxes.text());
+  const HostTensor x = test::stored_boxes_input(boxes);
+  HostTensor y = test::stored_boxes_output(boxes);
+  DeviceTensor on_x(x, Device::cuda(0)), on_y(y, Device::cuda(0));
+  kernels::jit::run(test::stored_boxes_kernel(boxes),
+                    std::vector<TensorView>{on_x.view(), on_y.view()}, {}, nullptr);
+  on_y.download(y);
+  int64_t wrong = 0;
+  for (int64_t i = 0; i < y.size(); ++i) {
+    wrong += y.value(i) != test::stored_boxes_value(boxes, x, i);
+  }
+  CHECK(wrong == 0);
+}
+
+}  // namespace
+
+TEST_CASE("tiles are stored on the GPU, and what is outside is dropped", "[gpu][tensor_store]") {
+  std::string reason;
+  if (!has_tensor_stores(reason)) TESSERA_SKIP(reason);
+  for (const DType dtype : {DType::bf16, DType::f16, DType::f32, DType::e4m3, DType::e5m2,
+                            DType::i8, DType::i32, DType::i64}) {
+    const int64_t piece = 128 / bits(dtype);
+    StoredBoxes boxes;
+    boxes.dtype = dtype;
+    boxes.shape = {20, 5 * piece};
+    boxes.box = {8, 2 * piece};
+    check_boxes(boxes);
+    boxes.first = {-3, 4 * piece};
+    check_boxes(boxes);
+    boxes.first = {100, 0};
+    boxes.is_async = true;
+    check_boxes(boxes);
+  }
+  StoredBoxes deep;
+  deep.shape = {5, 3, 2, 4, 16};
+  deep.box = {1, 2, 2, 2, 8};
+  deep.first = {0, -1, 1, 0, 8};
+  check_boxes(deep);
+  StoredBoxes flat;
+  flat.shape = {200};
+  flat.box = {64};
+  flat.first = {0};
+  flat.steps = 4;
+  check_boxes(flat);
+  StoredBoxes empty;
+  empty.shape = {0, 64};
+  check_boxes(empty);
+}
+
+TEST_CASE("tiles with a swizzle are stored on the GPU", "[gpu][tensor_store]") {
+  std::string reason;
+  if (!has_tensor_stores(reason)) TESSERA_SKIP(reason);
+  for (const int64_t columns : {16, 32, 64, 128, 192}) {
+    StoredBoxes boxes;
+    boxes.by_columns = true;
+    boxes.shape = {20, 200};
+    boxes.box = {8, columns};
+    boxes.first = {1, 8};
+    check_boxes(boxes);
+  }
+}
+
+TEST_CASE("tiles are added on the GPU as by atomics", "[gpu][tensor_store]") {
+  std::string reason;
+  if (!has_tensor_stores(reason)) TESSERA_SKIP(reason);
+  for (const DType dtype :
+       {DType::f32, DType::f16, DType::bf16, DType::i32, DType::u32, DType::u64}) {
+    const int64_t piece = 128 / bits(dtype);
+    for (const int64_t blocks : {1, 3}) {
+      StoredBoxes boxes;
+      boxes.dtype = dtype;
+      boxes.shape = {20, 5 * piece};
+      boxes.box = {8, 2 * piece};
+      boxes.first = {-3, 4 * piece};
+      boxes.adds = true;
+      boxes.blocks = blocks;
+      check_boxes(boxes);
+    }
+  }
+}
+
+TEST_CASE("a sum of subnormal numbers by a tensor store is that of the executor",
+          "[gpu][tensor_store]") {
+  std::string reason;
+  if (!has_tensor_stores(reason)) TESSERA_SKIP(reason);
+  for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
+    CAPTURE(name(dtype));
+    Builder k("subnormal_sums");
+    auto x = k.input("x", dtype, {16, 64});
+    auto y = k.output("y", dtype, {16, 64});
+    k.launch({1}, {.threads = 64});
+    auto tile = k.shared(dtype, {16, 64}, "tile");
+    k.copy(x, tile);
+    k.copy_add(tile, y, {.engine = ir::Engine::tensor});
+    const ir::Kernel kernel = k.finish();
+    HostTensor in(dtype, {16, 64}), out(dtype, {16, 64}), want(dtype, {16, 64});
+    const double least = dtype == DType::f16 ? 0x1p-24 : dtype == DType::bf16 ? 0x1p-133 : 0x1p-149;
+    for (int64_t i = 0; i < in.size(); ++i) {
+      in.set_value(i, static_cast<double>(i % 32 - 16) * least);
+      out.set_value(i, static_cast<double>(i / 32 - 16) * least);
+      want.set_value(i, out.value(i));
+    }
+    DeviceTensor on_in(in, Device::cuda(0)), on_out(out, Device::cuda(0));
+    kernels::jit::run(kernel, std::vector<TensorView>{on_in.view(), on_out.view()}, {}, nullptr);
+    on_out.download(out);
+    const codegen::cpu::Executable executable(codegen::lower(kernel, test::kSm90a));
+    const codegen::cpu::Argument arguments[] = {{.tensor = in.view()}, {.tensor = want.view()}};
+    executable.run(arguments, {.traps = true});
+    CHECK(out.raw() == want.raw());
+  }
+}
+
+TEST_CASE("roles store their products with the executor's bits", "[gpu][tensor_store]") {
+  std::string reason;
+  if (!has_tensor_stores(reason)) TESSERA_SKIP(reason);
+  if (runtime::device_info(0).major != 9) TESSERA_SKIP("the GPU is no sm_90");
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    for (const int64_t blocks : {1, 2, 5}) {
+      StagedProduct p;
+      p.instruction = ir::Instruction::wgmma;
+      p.m = 384;
+      p.n = 192;
+      p.depth = 96;
+      INFO(p.text());
+      const ir::Kernel kernel = test::product_with_stores(p, dtype, blocks);
+      const HostTensor a =
+          test::random_tensor(DType::bf16, {p.m, p.depth}, test::Values::normal, 1);
+      const HostTensor b =
+          test::random_tensor(DType::bf16, {p.n, p.depth}, test::Values::normal, 2);
+      HostTensor c(dtype, {p.m, p.n}), want(dtype, {p.m, p.n});
+      DeviceTensor on_a(a, Device::cuda(0)), on_b(b, Device::cuda(0)), on_c(c, Device::cuda(0));
+      kernels::jit::run(kernel, std::vector<TensorView>{on_a.view(), on_b.view(), on_c.view()}, {},
+                        nullptr);
+      on_c.download(c);
+      const codegen::cpu::Executable executable(codegen::lower(kernel, test::kSm90a));
+      const codegen::cpu::Argument arguments[] = {{.tensor = a.view()},    {.tensor = b.view()},
+                                                  {.tensor = want.view()}, {.integer = p.m},
+                                                  {.integer = p.n},        {.integer = p.depth}};
+      executable.run(arguments, {.traps = true, .arithmetic = codegen::cpu::Arithmetic::target});
+      CHECK(c.raw() == want.raw());
+    }
+  }
+}
+
+TEST_CASE("a tile that is overwritten at once was stored before", "[gpu][tensor_store]") {
+  std::string reason;
+  if (!has_tensor_stores(reason)) TESSERA_SKIP(reason);
+  Builder k("overwritten");
+  auto y = k.output("y", DType::i32, {64, 64, 64});
+  auto at = k.launch({8}, {.threads = 128});
+  auto tile = k.shared(DType::i32, {64, 64}, "tile");
+  k.serial(0, 8, [&](Value step) {
+    const Value place = k.let("place", at.x * 8 + step);
+    k.fill(tile, place);
+    k.copy(tile, y.tile({place, 0, 0}, {1, 64, 64}), {.engine = ir::Engine::tensor});
+    k.fill(tile, -1);
+  });
+  HostTensor out(DType::i32, {64, 64, 64});
+  DeviceTensor on_out(out, Device::cuda(0));
+  kernels::jit::run(k.finish(), std::vector<TensorView>{on_out.view()}, {}, nullptr);
+  on_out.download(out);
+  int64_t wrong = 0;
+  for (int64_t i = 0; i < out.size(); ++i) wrong += out.value(i) != static_cast<double>(i / 4096);
+  CHECK(wrong == 0);
+}
+
+TEST_CASE("a launch plan makes the maps of new outputs", "[gpu][tensor_store]") {
+  std::string reason;
+  if (!has_tensor_stores(reason)) TESSERA_SKIP(reason);
+  const StoredBoxes boxes;
+  const HostTensor x = test::stored_boxes_input(boxes);
+  HostTensor y = test::stored_boxes_output(boxes);
+  DeviceTensor on_x(x, Device::cuda(0)), on_y(y, Device::cuda(0)), other_y(y, Device::cuda(0));
+  const kernels::jit::Function function(test::stored_boxes_kernel(boxes));
+  const std::vector<TensorView> views = {on_x.view(), on_y.view()};
+  const auto again = kernels::jit::plan(views, [&] { function(views, {}, nullptr); });
+  void* const data[] = {on_x.view().data, other_y.view().data};
+  again(data, nullptr);
+  other_y.download(y);
+  for (int64_t i = 0; i < y.size(); ++i) {
+    REQUIRE(y.value(i) == test::stored_boxes_value(boxes, x, i));
+  }
+}
+
+}  // namespace tessera

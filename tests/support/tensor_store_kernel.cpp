@@ -1,0 +1,140 @@
+#include "tests/support/tensor_store_kernel.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "tests/support/tensor_of.h"
+
+namespace tessera::test {
+
+using dsl::Arg;
+using dsl::Builder;
+using dsl::Value;
+
+std::string StoredBoxes::text() const {
+  return fmt::format("{} [{}], boxes [{}] from [{}], {} steps, {} threads, {} blocks, by {}{}{}{}",
+                     name(dtype), fmt::join(shape, ", "), fmt::join(box, ", "),
+                     fmt::join(first, ", "), steps, threads, blocks, ir::name(engine),
+                     adds ? ", added" : "", by_columns ? ", by columns" : "",
+                     is_async ? ", async" : "");
+}
+
+ir::Kernel stored_boxes_kernel(const StoredBoxes& boxes) {
+  Builder k("stored_boxes");
+  const size_t rank = boxes.shape.size();
+  const int64_t per_piece = 128 / bits(boxes.dtype);
+  std::vector<Arg> in = {boxes.steps};
+  for (const int64_t extent : boxes.box) in.emplace_back(extent);
+  auto x = k.input("x", boxes.dtype, in);
+  std::vector<Arg> shape;
+  for (size_t d = 0; d < rank; ++d) {
+    shape.emplace_back(
+        k.dim(fmt::format("y{}", d), {.multiple_of = d + 1 == rank ? per_piece : 1}));
+  }
+  auto y = k.output("y", boxes.dtype, shape);
+  k.launch({boxes.blocks}, {.threads = boxes.threads});
+  std::vector<int64_t> tile_shape = boxes.box;
+  if (rank == 5) tile_shape.erase(tile_shape.begin());  // tiles have 4 dimensions at most
+  auto tile = k.shared(boxes.dtype, tile_shape, "tile");
+  k.serial(0, boxes.steps, [&](Value step) {
+    std::vector<Arg> from = {step}, to;
+    std::vector<int64_t> extents = {1};
+    for (size_t d = 0; d < rank; ++d) {
+      const int64_t first = boxes.first[d];
+      from.emplace_back(0);
+      extents.push_back(boxes.box[d]);
+      if (d == 0) {
+        to.emplace_back(k.let("first", step * boxes.box[0] + first));
+      } else {
+        to.emplace_back(first);
+      }
+    }
+    if (boxes.by_columns) {
+      k.parallel({boxes.box[1], boxes.box[0]},
+                 [&](Value column, Value row) { tile(row, column) = x(step, row, column); });
+    } else {
+      k.copy(x.tile(from, extents), tile);
+    }
+    const auto target = y.tile(to, boxes.box);
+    if (boxes.adds) {
+      k.copy_add(tile, target, {.engine = boxes.engine});
+    } else if (boxes.is_async) {
+      k.copy_async(tile, target);
+    } else {
+      k.copy(tile, target, {.engine = boxes.engine});
+    }
+  });
+  return k.finish();
+}
+
+HostTensor stored_boxes_input(const StoredBoxes& boxes) {
+  std::vector<int64_t> shape = {boxes.steps};
+  shape.insert(shape.end(), boxes.box.begin(), boxes.box.end());
+  return tensor_by(boxes.dtype, Dims(shape),
+                   [](int64_t i) { return static_cast<double>(i * 7 % 13); });
+}
+
+HostTensor stored_boxes_output(const StoredBoxes& boxes) {
+  return tensor_by(boxes.dtype, Dims(boxes.shape),
+                   [](int64_t i) { return static_cast<double>(i % 5 + 1); });
+}
+
+double stored_boxes_value(const StoredBoxes& boxes, const HostTensor& x, int64_t i) {
+  const auto before = static_cast<double>(i % 5 + 1);
+  int64_t place = 0, stride = 1;
+  for (size_t d = boxes.box.size(); d-- > 0;) {
+    int64_t index = i % boxes.shape[d] - boxes.first[d];
+    i /= boxes.shape[d];
+    const int64_t extent = d == 0 ? boxes.box[d] * boxes.steps : boxes.box[d];
+    if (index < 0 || index >= extent) return before;
+    place += index * stride;
+    stride *= extent;
+  }
+  const double stored = x.value(place);
+  return boxes.adds ? before + static_cast<double>(boxes.blocks) * stored : stored;
+}
+
+ir::Kernel product_with_stores(const StagedProduct& p, DType dtype, int64_t blocks) {
+  Builder k("product_with_stores");
+  auto m = k.dim("m", {.multiple_of = p.tile_rows}),
+       n = k.dim("n", {.multiple_of = p.tile_columns});
+  auto depth = k.dim("depth", {.multiple_of = p.step});
+  auto a = k.input("a", DType::bf16, {m, depth}), b = k.input("b", DType::bf16, {n, depth});
+  auto c = k.output("c", dtype, {m, n});
+  k.launch({blocks}, {.threads = p.threads + 32});
+  auto ring = k.ring({.stages = p.stages});
+  auto a_tile = ring.shared(DType::bf16, {p.tile_rows, p.step}, "a_tile");
+  auto b_tile = ring.shared(DType::bf16, {p.tile_columns, p.step}, "b_tile");
+  auto c_tile = k.shared(dtype, {p.tile_rows, p.tile_columns}, "c_tile");
+  const std::vector<Arg> tiles = {m / p.tile_rows, n / p.tile_columns};
+  auto load = [&] {
+    k.persistent(tiles, [&](Value i, Value j) {
+      k.serial(0, depth / p.step, [&](Value s) {
+        ring.fill([&] {
+          k.copy(a.tile({i * p.tile_rows, s * p.step}, {p.tile_rows, p.step}), a_tile,
+                 {.engine = p.engine});
+          k.copy(b.tile({j * p.tile_columns, s * p.step}, {p.tile_columns, p.step}), b_tile,
+                 {.engine = p.engine});
+        });
+      });
+    });
+  };
+  auto multiply = [&] {
+    auto sum = k.fragment(DType::f32, {p.tile_rows, p.tile_columns}, "sum");
+    k.persistent(tiles, [&](Value i, Value j) {
+      k.fill(sum, 0.0f);
+      k.serial(0, depth / p.step, [&](Value) {
+        ring.take(
+            [&] { k.gemm(a_tile, b_tile.transposed(), sum, {.instruction = p.instruction}); });
+      });
+      k.copy(sum, c_tile);
+      k.copy_async(c_tile,
+                   c.tile({i * p.tile_rows, j * p.tile_columns}, {p.tile_rows, p.tile_columns}));
+    });
+  };
+  k.roles({{.name = "multiply", .warpgroups = p.threads / 128, .body = multiply},
+           {.name = "load", .warps = 1, .body = load}});
+  return k.finish();
+}
+
+}  // namespace tessera::test

@@ -1,0 +1,41 @@
+#pragma once
+// Kernels that store or add shared tiles to boxes of a tensor, for tests of tensor stores.
+
+#include <string>
+#include <vector>
+
+#include "dsl/builder.h"
+#include "tests/support/host_tensor.h"
+#include "tests/support/tensor_copy_kernel.h"
+
+namespace tessera::test {
+
+/// Boxes of y = tiles of x [steps, box..], one after the other along dimension 0; or boxes of y += them.
+struct StoredBoxes {
+  DType dtype = DType::bf16;
+  std::vector<int64_t> shape = {20, 64};  // of y
+  std::vector<int64_t> box = {8, 32};
+  std::vector<int64_t> first = {0, 0};  // where the first box begins, perhaps outside
+  int64_t steps = 3;
+  int threads = 64;
+  int64_t blocks = 1;  // each stores all boxes: for additions
+  bool adds = false;
+  bool by_columns = false;  // threads write columns of the tile, which asks for a swizzle
+  bool is_async = false;    // copy_async
+  ir::Engine engine = ir::Engine::tensor;
+
+  std::string text() const;
+};
+
+/// Extents of y are dims; the last one is a multiple of 16 bytes.
+ir::Kernel stored_boxes_kernel(const StoredBoxes& boxes);
+HostTensor stored_boxes_input(const StoredBoxes& boxes);
+HostTensor stored_boxes_output(const StoredBoxes& boxes);  // small numbers, before the kernel runs
+/// Element i of y after the kernel.
+double stored_boxes_value(const StoredBoxes& boxes, const HostTensor& x, int64_t i);
+
+/// c [m, n] = a * b transposed, as staged_product: a role of one warp fills a ring, another one multiplies, in a
+/// persistent loop over the tiles of c, and stores its tile by copy_async. c is f32 or bf16.
+ir::Kernel product_with_stores(const StagedProduct& product, DType dtype, int64_t blocks);
+
+}  // namespace tessera::test
