@@ -95,14 +95,14 @@ TEST_CASE("a shared tile is read once per cluster (W44)", "[language][multicast]
 
 TEST_CASE("walks that share reach each tile once, whatever the numbers (W46, W47)",
           "[language][multicast]") {
-  for (const int64_t rows : {1, 3, 7}) {
+  for (const int64_t rows : {1, 3}) {
     for (const int64_t columns : {1, 5}) {
-      for (const int blocks : {2, 6, 20}) {
-        for (const int64_t group : {1, 2, 8}) {
+      for (const int blocks : {2, 6}) {
+        for (const int64_t group : {1, 2}) {
           ClusterProduct p;
+          p.tile_columns = p.step = p.depth = 16;
           p.m = rows * 64 - 5;
-          p.n = columns * 64 - 3;
-          p.depth = 32;
+          p.n = columns * 16 - 3;
           p.blocks = blocks;
           p.group = group;
           for (p.share = 0; p.share < 2; ++p.share) {
@@ -121,6 +121,9 @@ TEST_CASE("shared copies do not depend on which block goes on first (W45)",
           "[language][multicast]") {
   ClusterProduct p;
   p.stages = 3;
+  p.tile_columns = p.step = 16;
+  p.n = 70;
+  p.depth = 80;
   const Program program = lowered(p);
   const HostTensor first = run(p, program);
   for (uint32_t schedule = 1; schedule <= 16; ++schedule) {
@@ -134,10 +137,10 @@ TEST_CASE("random products that share copies equal those that do not", "[languag
   const auto one_of = [&](std::initializer_list<int> values) {
     return values.begin()[random() % values.size()];
   };
-  for (int i = 0; i < 40; ++i) {
+  for (int i = 0; i < 16; ++i) {
     ClusterProduct p;
     p.tile_rows = one_of({64, 128});
-    p.tile_columns = one_of({32, 64, 96});
+    p.tile_columns = one_of({16, 32, 64});
     p.step = one_of({16, 32, 64});
     p.stages = one_of({1, 2, 3, 5});
     p.threads = one_of({128, 256});
@@ -145,9 +148,9 @@ TEST_CASE("random products that share copies equal those that do not", "[languag
     p.blocks = p.cluster * one_of({1, 2, 3});
     p.share = one_of({0, 1});
     p.group = one_of({1, 2, 3});
-    p.m = one_of({1, 60, 129, 300});
-    p.n = one_of({1, 31, 65, 200});
-    p.depth = p.step * one_of({0, 1, 2, 7});
+    p.m = one_of({1, 60, 129, 200});
+    p.n = one_of({1, 31, 65, 100});
+    p.depth = p.step * one_of({0, 1, 2, 5});
     const auto schedule = static_cast<uint32_t>(random() % 8);
     INFO(p.text() << ", schedule " << schedule);
     CHECK(run(p, lowered(p), schedule).raw() == run(alone(p), lowered(alone(p))).raw());

@@ -165,14 +165,14 @@ struct Gemm {
 struct Extents {
   int64_t m, n, depth;
 };
-constexpr Extents kExtents[] = {{64, 64, 8}, {64, 64, 128}, {70, 40, 72}, {1, 130, 200}};
+constexpr Extents kExtents[] = {{64, 64, 8}, {64, 64, 96}, {70, 40, 72}, {1, 70, 136}};
 
 void check_gemm(Gemm gemm, Target target) {
   for (const Extents& e : kExtents) {
     Gemm plain = gemm;
     plain.pipeline.producer = false;
     const HostTensor want = plain.result(target, e.m, e.n, e.depth, 0);
-    for (const uint32_t schedule : {0u, 1u, 2u}) {
+    for (const uint32_t schedule : {0u, 1u}) {
       CAPTURE(e.m, e.n, e.depth, schedule);
       CHECK_THAT(gemm.result(target, e.m, e.n, e.depth, schedule), EqualsBits(want));
     }
@@ -221,7 +221,7 @@ TEST_CASE("a product with a load role is the product, on a GPU too",
   gemm.step = 64;
   gemm.threads = 256;
   CAPTURE(ir::name(gemm.engine), gemm.is_persistent);
-  for (const Extents& e : {Extents{128, 256, 64}, Extents{200, 300, 456}}) {
+  for (const Extents& e : {Extents{128, 256, 64}, Extents{130, 140, 200}}) {
     const HostTensor a = gemm.operand(e.m, e.depth), b = gemm.operand(e.n, e.depth);
     HostTensor c(kF32, {e.m, e.n});
     run_kernel(gemm.kernel(), {&a, &b, &c});
