@@ -19,13 +19,6 @@ using test::DeviceTensor;
 using test::HostTensor;
 using test::StagedProduct;
 
-bool has_tensor_copies(std::string& reason) {
-  reason = test::why_no_gpu();
-  if (!reason.empty()) return false;
-  if (runtime::device_info(0).major < 9) reason = "the GPU has no tensor copies";
-  return reason.empty();
-}
-
 void check_boxes(const Boxes& boxes) {
   INFO(boxes.text());
   const HostTensor x = test::boxes_input(boxes);
@@ -60,8 +53,8 @@ void check_product(const StagedProduct& p,
 }  // namespace
 
 TEST_CASE("boxes of a tensor arrive on the GPU, with zeros outside", "[gpu][tensor_copy]") {
-  std::string reason;
-  if (!has_tensor_copies(reason)) TESSERA_SKIP(reason);
+  const std::string reason = test::why_no_tensor_copies();
+  if (!reason.empty()) TESSERA_SKIP(reason);
   for (const DType dtype : {DType::bf16, DType::f16, DType::f32, DType::e4m3, DType::e5m2,
                             DType::i8, DType::i32, DType::i64}) {
     const int64_t piece = 128 / bits(dtype);
@@ -88,8 +81,8 @@ TEST_CASE("boxes of a tensor arrive on the GPU, with zeros outside", "[gpu][tens
 }
 
 TEST_CASE("products of operands by tensor copies have the executor's bits", "[gpu][tensor_copy]") {
-  std::string reason;
-  if (!has_tensor_copies(reason)) TESSERA_SKIP(reason);
+  const std::string reason = test::why_no_tensor_copies();
+  if (!reason.empty()) TESSERA_SKIP(reason);
   if (runtime::device_info(0).major != 9) TESSERA_SKIP("the GPU is no sm_90");
   for (const int64_t step : {16, 32, 64, 128}) {
     for (const int stages : {1, 2, 4}) {
@@ -112,8 +105,8 @@ TEST_CASE("products of operands by tensor copies have the executor's bits", "[gp
 }
 
 TEST_CASE("a launch plan makes the maps of new addresses", "[gpu][tensor_copy]") {
-  std::string reason;
-  if (!has_tensor_copies(reason)) TESSERA_SKIP(reason);
+  const std::string reason = test::why_no_tensor_copies();
+  if (!reason.empty()) TESSERA_SKIP(reason);
   const Boxes boxes;
   const HostTensor x = test::boxes_input(boxes);
   HostTensor y = test::boxes_output(boxes), zeros(boxes.dtype, Dims(boxes.shape));

@@ -22,13 +22,6 @@ using test::HostTensor;
 using test::StagedProduct;
 using test::StoredBoxes;
 
-bool has_tensor_stores(std::string& reason) {
-  reason = test::why_no_gpu();
-  if (!reason.empty()) return false;
-  if (runtime::device_info(0).major < 9) reason = "the GPU has no tensor copies";
-  return reason.empty();
-}
-
 void check_boxes(const StoredBoxes& boxes) {
   INFO(boxes.text());
   const HostTensor x = test::stored_boxes_input(boxes);
@@ -47,8 +40,8 @@ void check_boxes(const StoredBoxes& boxes) {
 }  // namespace
 
 TEST_CASE("tiles are stored on the GPU, and what is outside is dropped", "[gpu][tensor_store]") {
-  std::string reason;
-  if (!has_tensor_stores(reason)) TESSERA_SKIP(reason);
+  const std::string reason = test::why_no_tensor_copies();
+  if (!reason.empty()) TESSERA_SKIP(reason);
   for (const DType dtype : {DType::bf16, DType::f16, DType::f32, DType::e4m3, DType::e5m2,
                             DType::i8, DType::i32, DType::i64}) {
     const int64_t piece = 128 / bits(dtype);
@@ -80,8 +73,8 @@ TEST_CASE("tiles are stored on the GPU, and what is outside is dropped", "[gpu][
 }
 
 TEST_CASE("tiles with a swizzle are stored on the GPU", "[gpu][tensor_store]") {
-  std::string reason;
-  if (!has_tensor_stores(reason)) TESSERA_SKIP(reason);
+  const std::string reason = test::why_no_tensor_copies();
+  if (!reason.empty()) TESSERA_SKIP(reason);
   for (const int64_t columns : {16, 32, 64, 128, 192}) {
     StoredBoxes boxes;
     boxes.by_columns = true;
@@ -93,8 +86,8 @@ TEST_CASE("tiles with a swizzle are stored on the GPU", "[gpu][tensor_store]") {
 }
 
 TEST_CASE("tiles are added on the GPU as by atomics", "[gpu][tensor_store]") {
-  std::string reason;
-  if (!has_tensor_stores(reason)) TESSERA_SKIP(reason);
+  const std::string reason = test::why_no_tensor_copies();
+  if (!reason.empty()) TESSERA_SKIP(reason);
   for (const DType dtype :
        {DType::f32, DType::f16, DType::bf16, DType::i32, DType::u32, DType::u64}) {
     const int64_t piece = 128 / bits(dtype);
@@ -113,8 +106,8 @@ TEST_CASE("tiles are added on the GPU as by atomics", "[gpu][tensor_store]") {
 
 TEST_CASE("a sum of subnormal numbers by a tensor store is that of the executor",
           "[gpu][tensor_store]") {
-  std::string reason;
-  if (!has_tensor_stores(reason)) TESSERA_SKIP(reason);
+  const std::string reason = test::why_no_tensor_copies();
+  if (!reason.empty()) TESSERA_SKIP(reason);
   for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
     CAPTURE(name(dtype));
     Builder k("subnormal_sums");
@@ -143,8 +136,8 @@ TEST_CASE("a sum of subnormal numbers by a tensor store is that of the executor"
 }
 
 TEST_CASE("roles store their products with the executor's bits", "[gpu][tensor_store]") {
-  std::string reason;
-  if (!has_tensor_stores(reason)) TESSERA_SKIP(reason);
+  const std::string reason = test::why_no_tensor_copies();
+  if (!reason.empty()) TESSERA_SKIP(reason);
   if (runtime::device_info(0).major != 9) TESSERA_SKIP("the GPU is no sm_90");
   for (const DType dtype : {DType::f32, DType::bf16}) {
     for (const int64_t blocks : {1, 2, 5}) {
@@ -175,8 +168,8 @@ TEST_CASE("roles store their products with the executor's bits", "[gpu][tensor_s
 }
 
 TEST_CASE("a tile that is overwritten at once was stored before", "[gpu][tensor_store]") {
-  std::string reason;
-  if (!has_tensor_stores(reason)) TESSERA_SKIP(reason);
+  const std::string reason = test::why_no_tensor_copies();
+  if (!reason.empty()) TESSERA_SKIP(reason);
   Builder k("overwritten");
   auto y = k.output("y", DType::i32, {64, 64, 64});
   auto at = k.launch({8}, {.threads = 128});
@@ -197,8 +190,8 @@ TEST_CASE("a tile that is overwritten at once was stored before", "[gpu][tensor_
 }
 
 TEST_CASE("a launch plan makes the maps of new outputs", "[gpu][tensor_store]") {
-  std::string reason;
-  if (!has_tensor_stores(reason)) TESSERA_SKIP(reason);
+  const std::string reason = test::why_no_tensor_copies();
+  if (!reason.empty()) TESSERA_SKIP(reason);
   const StoredBoxes boxes;
   const HostTensor x = test::stored_boxes_input(boxes);
   HostTensor y = test::stored_boxes_output(boxes);

@@ -9,6 +9,12 @@ std::string why_no_gpu() {
   return runtime::num_devices() > 0 ? std::string() : runtime::why_no_device();
 }
 
+std::string why_no_tensor_copies() {
+  std::string reason = why_no_gpu();
+  if (reason.empty() && runtime::device_info(0).major < 9) reason = "the GPU has no tensor copies";
+  return reason;
+}
+
 DeviceTensor::DeviceTensor(const HostTensor& from, Device device)
     : memory_(device.ordinal, std::ssize(from.raw())), view_(from.view()) {
   memory_.upload(from.raw().data(), std::ssize(from.raw()));

@@ -10,6 +10,8 @@ namespace tessera::test {
 
 /// Why no test can run on a GPU here, in one line; empty if there is one.
 std::string why_no_gpu();
+/// The same, or that the GPU has neither tensor copies nor tensor stores.
+std::string why_no_tensor_copies();
 
 /// Example: DeviceTensor on_device(x, Device::cuda(0)); op.run({{"x", on_device.view()}}, ...);
 class DeviceTensor {
