@@ -39,7 +39,7 @@ Sides sides_of(const ir::Copy& copy) {
   return stores ? Sides{copy.to, copy.from, true} : Sides{copy.from, copy.to, false};
 }
 
-/// Others run it, slowly.
+/// For other targets ptxas takes it and warns that it may be slow.
 bool has_multicast(Target target) {
   return target.letter != 0 && (target.major == 9 || target.major == 10);
 }
