@@ -20,8 +20,9 @@
 #include "runtime/runtime.h"
 
 #ifdef __SANITIZE_THREAD__
-/// A thread that has ended and is not joined yet is no leak here: main returns while threads work.
-extern "C" const char* __tsan_default_options() {
+/// A thread that has ended and is not joined yet is no leak here: main returns while threads work. Libtsan finds
+/// the function only where the program exports it.
+extern "C" __attribute__((visibility("default"))) const char* __tsan_default_options() {
   return "report_thread_leaks=0";
 }
 #endif
