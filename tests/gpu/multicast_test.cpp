@@ -1,39 +1,19 @@
 // Clusters whose blocks share copies on a GPU, bit for bit against the executor.
 
-#include "codegen/cpu/executor.h"
-#include "codegen/lower.h"
-#include "kernels/jit/jit.h"
-#include "kernels/jit/prepare.h"
 #include "runtime/driver/device.h"
 #include "tests/support/catch.h"
 #include "tests/support/cluster_product.h"
 #include "tests/support/device_tensor.h"
-#include "tests/support/product_kernel.h"
-#include "tests/support/random_tensor.h"
+#include "tests/support/lowered.h"
 
 namespace tessera {
 namespace {
 
 using test::ClusterProduct;
-using test::DeviceTensor;
-using test::HostTensor;
 
 void check(const ClusterProduct& p) {
   INFO(p.text());
-  const ir::Kernel kernel = test::cluster_product(p);
-  const HostTensor a = test::random_tensor(DType::bf16, {p.m, p.depth}, test::Values::normal, 1);
-  const HostTensor b = test::random_tensor(DType::bf16, {p.n, p.depth}, test::Values::normal, 2);
-  HostTensor c(DType::f32, {p.m, p.n}), want(DType::f32, {p.m, p.n});
-  DeviceTensor on_a(a, Device::cuda(0)), on_b(b, Device::cuda(0)), on_c(c, Device::cuda(0));
-  kernels::jit::run(kernel, std::vector<TensorView>{on_a.view(), on_b.view(), on_c.view()}, {},
-                    nullptr);
-  on_c.download(c);
-  const codegen::cpu::Executable executable(codegen::lower(kernel, test::kSm90a));
-  const codegen::cpu::Argument arguments[] = {{.tensor = a.view()},    {.tensor = b.view()},
-                                              {.tensor = want.view()}, {.integer = p.m},
-                                              {.integer = p.n},        {.integer = p.depth}};
-  executable.run(arguments, {.arithmetic = codegen::cpu::Arithmetic::target});
-  CHECK(c.raw() == want.raw());
+  test::call_of(p).check_on_gpu(test::cluster_product(p));
 }
 
 }  // namespace

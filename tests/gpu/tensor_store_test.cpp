@@ -7,8 +7,7 @@
 #include "runtime/driver/device.h"
 #include "tests/support/catch.h"
 #include "tests/support/device_tensor.h"
-#include "tests/support/product_kernel.h"
-#include "tests/support/random_tensor.h"
+#include "tests/support/lowered.h"
 #include "tests/support/run_kernel.h"
 #include "tests/support/tensor_store_kernel.h"
 
@@ -17,6 +16,7 @@ namespace {
 
 using dsl::Builder;
 using dsl::Value;
+using test::BoxWalk;
 using test::DeviceTensor;
 using test::HostTensor;
 using test::StagedProduct;
@@ -42,34 +42,12 @@ void check_boxes(const StoredBoxes& boxes) {
 TEST_CASE("tiles are stored on the GPU, and what is outside is dropped", "[gpu][tensor_store]") {
   const std::string reason = test::why_no_tensor_copies();
   if (!reason.empty()) TESSERA_SKIP(reason);
-  for (const DType dtype : {DType::bf16, DType::f16, DType::f32, DType::e4m3, DType::e5m2,
-                            DType::i8, DType::i32, DType::i64}) {
-    const int64_t piece = 128 / bits(dtype);
-    StoredBoxes boxes;
-    boxes.dtype = dtype;
-    boxes.shape = {20, 5 * piece};
-    boxes.box = {8, 2 * piece};
-    check_boxes(boxes);
-    boxes.first = {-3, 4 * piece};
-    check_boxes(boxes);
-    boxes.first = {100, 0};
-    boxes.is_async = true;
-    check_boxes(boxes);
-  }
-  StoredBoxes deep;
-  deep.shape = {5, 3, 2, 4, 16};
-  deep.box = {1, 2, 2, 2, 8};
-  deep.first = {0, -1, 1, 0, 8};
-  check_boxes(deep);
-  StoredBoxes flat;
-  flat.shape = {200};
-  flat.box = {64};
-  flat.first = {0};
-  flat.steps = 4;
-  check_boxes(flat);
-  StoredBoxes empty;
-  empty.shape = {0, 64};
-  check_boxes(empty);
+  for (const BoxWalk& walk : test::walks_of_dtypes()) check_boxes({walk});
+  for (const BoxWalk& walk : test::walks_of_ranks()) check_boxes({walk});
+  for (const BoxWalk& walk : test::walks_of_nothing()) check_boxes({walk});
+  StoredBoxes boxes;
+  boxes.is_async = true;
+  check_boxes(boxes);
 }
 
 TEST_CASE("tiles with a swizzle are stored on the GPU", "[gpu][tensor_store]") {
@@ -148,21 +126,7 @@ TEST_CASE("roles store their products with the executor's bits", "[gpu][tensor_s
       p.depth = 96;
       INFO(p.text());
       const ir::Kernel kernel = test::product_with_stores(p, dtype, blocks);
-      const HostTensor a =
-          test::random_tensor(DType::bf16, {p.m, p.depth}, test::Values::normal, 1);
-      const HostTensor b =
-          test::random_tensor(DType::bf16, {p.n, p.depth}, test::Values::normal, 2);
-      HostTensor c(dtype, {p.m, p.n}), want(dtype, {p.m, p.n});
-      DeviceTensor on_a(a, Device::cuda(0)), on_b(b, Device::cuda(0)), on_c(c, Device::cuda(0));
-      kernels::jit::run(kernel, std::vector<TensorView>{on_a.view(), on_b.view(), on_c.view()}, {},
-                        nullptr);
-      on_c.download(c);
-      const codegen::cpu::Executable executable(codegen::lower(kernel, test::kSm90a));
-      const codegen::cpu::Argument arguments[] = {{.tensor = a.view()},    {.tensor = b.view()},
-                                                  {.tensor = want.view()}, {.integer = p.m},
-                                                  {.integer = p.n},        {.integer = p.depth}};
-      executable.run(arguments, {.traps = true, .arithmetic = codegen::cpu::Arithmetic::target});
-      CHECK(c.raw() == want.raw());
+      test::call_of(p, dtype).check_on_gpu(kernel);
     }
   }
 }

@@ -1,67 +1,36 @@
 #include "tests/support/tensor_copy_kernel.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
-
-#include "tests/support/tensor_of.h"
 
 namespace tessera::test {
 
-using dsl::Arg;
 using dsl::Builder;
 using dsl::Value;
 
 std::string Boxes::text() const {
-  return fmt::format("{} [{}], boxes [{}] from [{}], {} steps, {} stages, {} threads, by {}",
-                     name(dtype), fmt::join(shape, ", "), fmt::join(box, ", "),
-                     fmt::join(first, ", "), steps, stages, threads, ir::name(engine));
+  return fmt::format("{}, {} stages, {} threads, by {}", walk_text(), stages, threads,
+                     ir::name(engine));
 }
 
 ir::Kernel boxes_kernel(const Boxes& boxes) {
   Builder k("boxes");
-  const size_t rank = boxes.shape.size();
-  const int64_t per_piece = 128 / bits(boxes.dtype);
-  std::vector<Arg> shape;
-  for (size_t d = 0; d < rank; ++d) {
-    shape.emplace_back(
-        k.dim(fmt::format("x{}", d), {.multiple_of = d + 1 == rank ? per_piece : 1}));
-  }
-  auto x = k.input("x", boxes.dtype, shape);
-  std::vector<Arg> out = {boxes.steps};
-  for (const int64_t extent : boxes.box) out.emplace_back(extent);
-  auto y = k.output("y", boxes.dtype, out);
+  auto x = k.input("x", boxes.dtype, boxes.dims(k, "x"));
+  auto y = k.output("y", boxes.dtype, boxes.stack_extents());
   k.launch({1}, {.threads = boxes.threads});
-  std::vector<int64_t> tile_shape = boxes.box;
-  if (rank == 5) tile_shape.erase(tile_shape.begin());  // tiles have 4 dimensions at most
-  auto tile = k.shared(boxes.dtype, tile_shape, "tile");
+  auto tile = k.shared(boxes.dtype, boxes.tile_shape(), "tile");
   k.pipelined(0, boxes.steps, {.stages = boxes.stages}, [&](Value step) {
-    std::vector<Arg> from, to = {step};
-    std::vector<int64_t> extents = {1};
-    for (size_t d = 0; d < rank; ++d) {
-      const int64_t first = boxes.first[d];
-      if (d == 0) {
-        from.emplace_back(k.let("first", step * boxes.box[0] + first));
-      } else {
-        from.emplace_back(first);
-      }
-      to.emplace_back(0);
-      extents.push_back(boxes.box[d]);
-    }
-    k.copy(x.tile(from, boxes.box), tile, {.engine = boxes.engine});
-    k.copy(tile, y.tile(to, extents));
+    k.copy(x.tile(boxes.place(k, step), boxes.box), tile, {.engine = boxes.engine});
+    k.copy(tile, y.tile(boxes.place_in_stack(step), boxes.shape_in_stack()));
   });
   return k.finish();
 }
 
 HostTensor boxes_input(const Boxes& boxes) {
-  return tensor_by(boxes.dtype, Dims(boxes.shape),
-                   [](int64_t i) { return static_cast<double>(i * 7 % 13 - 5); });
+  return boxes.tensor([](int64_t i) { return static_cast<double>(i * 7 % 13 - 5); });
 }
 
 HostTensor boxes_output(const Boxes& boxes) {
-  std::vector<int64_t> shape = {boxes.steps};
-  shape.insert(shape.end(), boxes.box.begin(), boxes.box.end());
-  return tensor_by(boxes.dtype, Dims(shape), [](int64_t) { return 1.0; });
+  return boxes.stack([](int64_t) { return 1.0; });
 }
 
 double boxes_value(const Boxes& boxes, const HostTensor& x, int64_t i) {

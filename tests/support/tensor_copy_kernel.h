@@ -2,20 +2,15 @@
 // Kernels whose pipelined loops copy boxes of tensors to shared tiles, for tests of tensor copies.
 
 #include <string>
-#include <vector>
 
 #include "dsl/builder.h"
+#include "tests/support/box_walk.h"
 #include "tests/support/host_tensor.h"
 
 namespace tessera::test {
 
-/// y [steps, box..] = boxes of x, one after the other along dimension 0.
-struct Boxes {
-  DType dtype = DType::bf16;
-  std::vector<int64_t> shape = {20, 64};  // of x
-  std::vector<int64_t> box = {8, 32};
-  std::vector<int64_t> first = {0, 0};  // where the first box begins, perhaps outside
-  int64_t steps = 3;
+/// y, a stack = the boxes of x.
+struct Boxes : BoxWalk {
   int stages = 2;
   int threads = 64;
   ir::Engine engine = ir::Engine::tensor;
@@ -23,7 +18,6 @@ struct Boxes {
   std::string text() const;
 };
 
-/// Extents of x are dims; the last one is a multiple of 16 bytes.
 ir::Kernel boxes_kernel(const Boxes& boxes);
 HostTensor boxes_input(const Boxes& boxes);
 HostTensor boxes_output(const Boxes& boxes);  // all ones

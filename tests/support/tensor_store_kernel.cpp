@@ -1,9 +1,6 @@
 #include "tests/support/tensor_store_kernel.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
-
-#include "tests/support/tensor_of.h"
 
 namespace tessera::test {
 
@@ -12,50 +9,25 @@ using dsl::Builder;
 using dsl::Value;
 
 std::string StoredBoxes::text() const {
-  return fmt::format("{} [{}], boxes [{}] from [{}], {} steps, {} threads, {} blocks, by {}{}{}{}",
-                     name(dtype), fmt::join(shape, ", "), fmt::join(box, ", "),
-                     fmt::join(first, ", "), steps, threads, blocks, ir::name(engine),
-                     adds ? ", added" : "", by_columns ? ", by columns" : "",
+  return fmt::format("{}, {} threads, {} blocks, by {}{}{}{}", walk_text(), threads, blocks,
+                     ir::name(engine), adds ? ", added" : "", by_columns ? ", by columns" : "",
                      is_async ? ", async" : "");
 }
 
 ir::Kernel stored_boxes_kernel(const StoredBoxes& boxes) {
   Builder k("stored_boxes");
-  const size_t rank = boxes.shape.size();
-  const int64_t per_piece = 128 / bits(boxes.dtype);
-  std::vector<Arg> in = {boxes.steps};
-  for (const int64_t extent : boxes.box) in.emplace_back(extent);
-  auto x = k.input("x", boxes.dtype, in);
-  std::vector<Arg> shape;
-  for (size_t d = 0; d < rank; ++d) {
-    shape.emplace_back(
-        k.dim(fmt::format("y{}", d), {.multiple_of = d + 1 == rank ? per_piece : 1}));
-  }
-  auto y = k.output("y", boxes.dtype, shape);
+  auto x = k.input("x", boxes.dtype, boxes.stack_extents());
+  auto y = k.output("y", boxes.dtype, boxes.dims(k, "y"));
   k.launch({boxes.blocks}, {.threads = boxes.threads});
-  std::vector<int64_t> tile_shape = boxes.box;
-  if (rank == 5) tile_shape.erase(tile_shape.begin());  // tiles have 4 dimensions at most
-  auto tile = k.shared(boxes.dtype, tile_shape, "tile");
+  auto tile = k.shared(boxes.dtype, boxes.tile_shape(), "tile");
   k.serial(0, boxes.steps, [&](Value step) {
-    std::vector<Arg> from = {step}, to;
-    std::vector<int64_t> extents = {1};
-    for (size_t d = 0; d < rank; ++d) {
-      const int64_t first = boxes.first[d];
-      from.emplace_back(0);
-      extents.push_back(boxes.box[d]);
-      if (d == 0) {
-        to.emplace_back(k.let("first", step * boxes.box[0] + first));
-      } else {
-        to.emplace_back(first);
-      }
-    }
+    const auto target = y.tile(boxes.place(k, step), boxes.box);
     if (boxes.by_columns) {
       k.parallel({boxes.box[1], boxes.box[0]},
                  [&](Value column, Value row) { tile(row, column) = x(step, row, column); });
     } else {
-      k.copy(x.tile(from, extents), tile);
+      k.copy(x.tile(boxes.place_in_stack(step), boxes.shape_in_stack()), tile);
     }
-    const auto target = y.tile(to, boxes.box);
     if (boxes.adds) {
       k.copy_add(tile, target, {.engine = boxes.engine});
     } else if (boxes.is_async) {
@@ -68,15 +40,11 @@ ir::Kernel stored_boxes_kernel(const StoredBoxes& boxes) {
 }
 
 HostTensor stored_boxes_input(const StoredBoxes& boxes) {
-  std::vector<int64_t> shape = {boxes.steps};
-  shape.insert(shape.end(), boxes.box.begin(), boxes.box.end());
-  return tensor_by(boxes.dtype, Dims(shape),
-                   [](int64_t i) { return static_cast<double>(i * 7 % 13); });
+  return boxes.stack([](int64_t i) { return static_cast<double>(i * 7 % 13); });
 }
 
 HostTensor stored_boxes_output(const StoredBoxes& boxes) {
-  return tensor_by(boxes.dtype, Dims(boxes.shape),
-                   [](int64_t i) { return static_cast<double>(i % 5 + 1); });
+  return boxes.tensor([](int64_t i) { return static_cast<double>(i % 5 + 1); });
 }
 
 double stored_boxes_value(const StoredBoxes& boxes, const HostTensor& x, int64_t i) {

@@ -2,21 +2,16 @@
 // Kernels that store or add shared tiles to boxes of a tensor, for tests of tensor stores.
 
 #include <string>
-#include <vector>
 
 #include "dsl/builder.h"
+#include "tests/support/box_walk.h"
 #include "tests/support/host_tensor.h"
 #include "tests/support/tensor_copy_kernel.h"
 
 namespace tessera::test {
 
-/// Boxes of y = tiles of x [steps, box..], one after the other along dimension 0; or boxes of y += them.
-struct StoredBoxes {
-  DType dtype = DType::bf16;
-  std::vector<int64_t> shape = {20, 64};  // of y
-  std::vector<int64_t> box = {8, 32};
-  std::vector<int64_t> first = {0, 0};  // where the first box begins, perhaps outside
-  int64_t steps = 3;
+/// The boxes of y = those of x, a stack; or the boxes of y += them.
+struct StoredBoxes : BoxWalk {
   int threads = 64;
   int64_t blocks = 1;  // each stores all boxes: for additions
   bool adds = false;
@@ -27,7 +22,6 @@ struct StoredBoxes {
   std::string text() const;
 };
 
-/// Extents of y are dims; the last one is a multiple of 16 bytes.
 ir::Kernel stored_boxes_kernel(const StoredBoxes& boxes);
 HostTensor stored_boxes_input(const StoredBoxes& boxes);
 HostTensor stored_boxes_output(const StoredBoxes& boxes);  // small numbers, before the kernel runs

@@ -4,15 +4,12 @@
 #include <initializer_list>
 #include <random>
 
-#include "codegen/cpu/executor.h"
 #include "codegen/cuda/emit.h"
-#include "codegen/lower.h"
-#include "codegen/thread_ir/walk.h"
 #include "tests/support/catch.h"
 #include "tests/support/cluster_product.h"
+#include "tests/support/lowered.h"
 #include "tests/support/nvrtc.h"
 #include "tests/support/program_text.h"
-#include "tests/support/random_tensor.h"
 #include "tests/support/run_kernel.h"
 
 namespace tessera {
@@ -25,27 +22,15 @@ using dsl::Builder;
 using dsl::Value;
 using test::ClusterProduct;
 using test::HostTensor;
-
-constexpr Target kSm90a{9, 0, 'a'};
+using test::kSm90a;
 
 Program lowered(const ClusterProduct& p) {
   return codegen::lower(test::cluster_product(p), kSm90a);
 }
 
-HostTensor run(const ClusterProduct& p, Program program, uint32_t schedule = 0,
+HostTensor run(const ClusterProduct& p, const Program& program, uint32_t schedule = 0,
                codegen::cpu::Counts* counts = nullptr) {
-  const HostTensor a = test::random_tensor(DType::bf16, {p.m, p.depth}, test::Values::normal, 1);
-  const HostTensor b = test::random_tensor(DType::bf16, {p.n, p.depth}, test::Values::normal, 2);
-  HostTensor c(DType::f32, {p.m, p.n});
-  const codegen::cpu::Argument arguments[] = {{.tensor = a.view()}, {.tensor = b.view()},
-                                              {.tensor = c.view()}, {.integer = p.m},
-                                              {.integer = p.n},     {.integer = p.depth}};
-  codegen::cpu::Executable(std::move(program))
-      .run(arguments, {.traps = true,
-                       .counts = counts,
-                       .arithmetic = codegen::cpu::Arithmetic::target,
-                       .schedule = schedule});
-  return c;
+  return test::call_of(p).run(program, test::all_traps(kSm90a, schedule, counts));
 }
 
 std::string trap_of(const ClusterProduct& p, const Program& program, uint32_t schedule = 0) {

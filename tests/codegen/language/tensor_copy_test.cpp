@@ -1,13 +1,10 @@
 // Tile programs with tensor copies: what they copy, which copies become tensor copies, and what is refused.
 
-#include "codegen/cpu/executor.h"
 #include "codegen/cuda/emit.h"
-#include "codegen/lower.h"
-#include "codegen/thread_ir/walk.h"
 #include "tests/support/catch.h"
+#include "tests/support/lowered.h"
 #include "tests/support/matchers.h"
 #include "tests/support/nvrtc.h"
-#include "tests/support/random_tensor.h"
 #include "tests/support/run_kernel.h"
 #include "tests/support/tensor_copy_kernel.h"
 
@@ -18,28 +15,10 @@ using dsl::Value;
 
 namespace {
 
-constexpr Target kSm80{8, 0, 0}, kSm90a{9, 0, 'a'}, kSm120a{12, 0, 'a'};
+constexpr Target kSm80{8, 0, 0}, kSm120a{12, 0, 'a'};
 
-template <class Node>
-int64_t count_in(const codegen::Program& program) {
-  int64_t count = 0;
-  codegen::walk(program.body, [&](const codegen::Stmt& stmt) {
-    count += std::holds_alternative<Node>(stmt.node);
-  });
-  return count;
-}
 int64_t num_tensor_copies(const ir::Kernel& kernel, Target target = kSm90a) {
   return count_in<codegen::TensorCopy>(codegen::lower(kernel, target));
-}
-
-void run(const ir::Kernel& kernel, const std::vector<codegen::cpu::Argument>& arguments,
-         Target target, codegen::cpu::Counts* counts = nullptr) {
-  const codegen::cpu::Executable executable(codegen::lower(kernel, target));
-  using codegen::cpu::Arithmetic;
-  executable.run(arguments,
-                 {.traps = true,
-                  .counts = counts,
-                  .arithmetic = target == kSm90a ? Arithmetic::target : Arithmetic::exact});
 }
 
 /// y of the boxes; `counts` gets those of the run.
@@ -48,7 +27,7 @@ HostTensor copied(const Boxes& boxes, Target target, codegen::cpu::Counts* count
   HostTensor y = boxes_output(boxes);
   std::vector<codegen::cpu::Argument> arguments = {{.tensor = x.view()}, {.tensor = y.view()}};
   for (const int64_t extent : boxes.shape) arguments.push_back({.integer = extent});
-  run(boxes_kernel(boxes), arguments, target, counts);
+  run_lowered(boxes_kernel(boxes), arguments, target, 0, counts);
   return y;
 }
 
@@ -60,28 +39,6 @@ void check_boxes(const Boxes& boxes) {
     const HostTensor y = copied(boxes, target);
     CHECK_THAT(y, HasValues([&](int64_t i) { return boxes_value(boxes, x, i); }));
   }
-}
-
-HostTensor product_of(const StagedProduct& p, Target target,
-                      ir::Kernel (*kernel)(const StagedProduct&) = staged_product) {
-  const HostTensor a = random_tensor(DType::bf16, {p.m, p.depth}, Values::normal, 1);
-  const HostTensor b = random_tensor(DType::bf16, {p.n, p.depth}, Values::normal, 2);
-  HostTensor c(DType::f32, {p.m, p.n});
-  run(kernel(p),
-      {{.tensor = a.view()},
-       {.tensor = b.view()},
-       {.tensor = c.view()},
-       {.integer = p.m},
-       {.integer = p.n},
-       {.integer = p.depth}},
-      target);
-  return c;
-}
-
-std::string copies_of(const ir::Kernel& kernel, Target target = kSm90a) {
-  const std::string text = codegen::explain(kernel, target);
-  const size_t at = text.find("copies\n");
-  return at == std::string::npos ? std::string() : text.substr(at);
 }
 
 /// A pipelined loop that copies rows of 64 bf16 of x [rows, columns] from `first_column` on.
@@ -129,42 +86,11 @@ std::string refusal(const Case& c) {
 }  // namespace
 
 TEST_CASE("a tensor copy moves boxes of every dtype, with zeros outside") {
-  for (const DType dtype : {DType::bf16, DType::f16, DType::f32, DType::e4m3, DType::e5m2,
-                            DType::i8, DType::i32, DType::i64}) {
-    const int64_t piece = 128 / bits(dtype);
-    Boxes boxes;
-    boxes.dtype = dtype;
-    boxes.shape = {20, 5 * piece};
-    boxes.box = {8, 2 * piece};
-    check_boxes(boxes);
-    boxes.first = {-3, 4 * piece};  // beyond the last column, too
-    check_boxes(boxes);
-    boxes.first = {0, -piece};
-    check_boxes(boxes);
-    boxes.first = {100, 0};  // wholly outside
-    check_boxes(boxes);
-  }
+  for (const BoxWalk& walk : walks_of_dtypes()) check_boxes({walk});
 }
 
 TEST_CASE("a tensor copy moves boxes of 1 to 5 dimensions") {
-  Boxes boxes;
-  boxes.shape = {200};
-  boxes.box = {64};
-  boxes.first = {0};
-  boxes.steps = 4;
-  check_boxes(boxes);
-  boxes.shape = {9, 5, 24};
-  boxes.box = {4, 4, 16};
-  boxes.first = {-1, 2, 8};
-  check_boxes(boxes);
-  boxes.shape = {5, 3, 4, 16};
-  boxes.box = {2, 2, 4, 8};
-  boxes.first = {0, -1, 1, 8};
-  check_boxes(boxes);
-  boxes.shape = {5, 3, 2, 4, 16};
-  boxes.box = {1, 2, 2, 2, 8};
-  boxes.first = {0, -1, 1, 0, 8};
-  check_boxes(boxes);
+  for (const BoxWalk& walk : walks_of_ranks()) check_boxes({walk});
 }
 
 TEST_CASE("tensor copies ahead by 1 to 4 iterations copy the same") {
@@ -180,13 +106,7 @@ TEST_CASE("tensor copies ahead by 1 to 4 iterations copy the same") {
 }
 
 TEST_CASE("a tensor without elements is zeros in every box") {
-  for (const std::vector<int64_t>& shape :
-       {std::vector<int64_t>{0, 64}, std::vector<int64_t>{20, 0}}) {
-    Boxes boxes;
-    boxes.shape = shape;
-    boxes.first = {-4, 0};
-    check_boxes(boxes);
-  }
+  for (const BoxWalk& walk : walks_of_nothing()) check_boxes({walk});
 }
 
 TEST_CASE("tensor copies count the bytes that are inside of the tensor") {
@@ -209,10 +129,10 @@ TEST_CASE("operands of wgmma come by tensor copies of panels, with the bits of p
       const int64_t panels = std::max<int64_t>(step / 64, 1);
       // Of two operands, before the loop and in it.
       CHECK(num_tensor_copies(staged_product(p)) == 4 * panels);
-      const HostTensor got = product_of(p, kSm90a);
+      const HostTensor got = call_of(p).run(staged_product(p), kSm90a);
       p.engine = ir::Engine::pieces;
       CHECK(num_tensor_copies(staged_product(p)) == 0);
-      CHECK(got.raw() == product_of(p, kSm90a).raw());
+      CHECK(got.raw() == call_of(p).run(staged_product(p), kSm90a).raw());
     }
   }
 }
@@ -228,10 +148,10 @@ TEST_CASE("ragged products by tensor copies have the bits of pieces") {
     p.tile_rows = 128;
     p.stages = 3;
     p.threads = threads;
-    const HostTensor got = product_of(p, kSm90a);
+    const HostTensor got = call_of(p).run(staged_product(p), kSm90a);
     CHECK(num_tensor_copies(staged_product(p)) > 0);
     p.engine = ir::Engine::pieces;
-    CHECK(got.raw() == product_of(p, kSm90a).raw());
+    CHECK(got.raw() == call_of(p).run(staged_product(p), kSm90a).raw());
   }
 }
 
@@ -243,11 +163,11 @@ TEST_CASE("tensor copies fill rings, with the bits of a loop without roles") {
     p.depth = 5 * step;
     INFO(p.text());
     CHECK(num_tensor_copies(product_by_roles(p)) == 2 * std::max<int64_t>(step / 64, 1));
-    const HostTensor got = product_of(p, kSm90a, product_by_roles);
-    CHECK(got.raw() == product_of(p, kSm90a).raw());
+    const HostTensor got = call_of(p).run(product_by_roles(p), kSm90a);
+    CHECK(got.raw() == call_of(p).run(staged_product(p), kSm90a).raw());
     p.engine = ir::Engine::pieces;
     CHECK(num_tensor_copies(product_by_roles(p)) == 0);
-    CHECK(got.raw() == product_of(p, kSm90a, product_by_roles).raw());
+    CHECK(got.raw() == call_of(p).run(product_by_roles(p), kSm90a).raw());
   }
 }
 

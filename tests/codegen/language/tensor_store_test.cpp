@@ -3,15 +3,12 @@
 
 #include <functional>
 
-#include "codegen/cpu/executor.h"
 #include "codegen/cuda/emit.h"
-#include "codegen/lower.h"
-#include "codegen/thread_ir/walk.h"
 #include "tests/support/catch.h"
+#include "tests/support/lowered.h"
 #include "tests/support/matchers.h"
 #include "tests/support/nvrtc.h"
 #include "tests/support/program_text.h"
-#include "tests/support/random_tensor.h"
 #include "tests/support/run_kernel.h"
 #include "tests/support/tensor_store_kernel.h"
 
@@ -22,30 +19,11 @@ using dsl::Value;
 
 namespace {
 
-constexpr Target kSm80{8, 0, 0}, kSm90{9, 0, 0}, kSm90a{9, 0, 'a'}, kSm120a{12, 0, 'a'};
+constexpr Target kSm80{8, 0, 0}, kSm90{9, 0, 0}, kSm120a{12, 0, 'a'};
 const dsl::CopyOptions kByTensor = {.engine = ir::Engine::tensor};
 
-template <class Node>
-int64_t count_in(const codegen::Program& program) {
-  int64_t count = 0;
-  codegen::walk(program.body, [&](const codegen::Stmt& stmt) {
-    count += std::holds_alternative<Node>(stmt.node);
-  });
-  return count;
-}
 int64_t num_stores(const ir::Kernel& kernel, Target target = kSm90a) {
   return count_in<codegen::TensorStore>(codegen::lower(kernel, target));
-}
-
-void run(const ir::Kernel& kernel, const std::vector<codegen::cpu::Argument>& arguments,
-         Target target, codegen::cpu::Counts* counts = nullptr, uint32_t schedule = 0) {
-  const codegen::cpu::Executable executable(codegen::lower(kernel, target));
-  using codegen::cpu::Arithmetic;
-  executable.run(arguments,
-                 {.traps = true,
-                  .counts = counts,
-                  .arithmetic = target == kSm90a ? Arithmetic::target : Arithmetic::exact,
-                  .schedule = schedule});
 }
 
 /// y after the boxes; `counts` gets those of the run.
@@ -54,7 +32,7 @@ HostTensor stored(const StoredBoxes& boxes, Target target, codegen::cpu::Counts*
   HostTensor y = stored_boxes_output(boxes);
   std::vector<codegen::cpu::Argument> arguments = {{.tensor = x.view()}, {.tensor = y.view()}};
   for (const int64_t extent : boxes.shape) arguments.push_back({.integer = extent});
-  run(stored_boxes_kernel(boxes), arguments, target, counts);
+  run_lowered(stored_boxes_kernel(boxes), arguments, target, 0, counts);
   CHECK(y.damage().empty());
   return y;
 }
@@ -69,29 +47,6 @@ void check_boxes(const StoredBoxes& boxes) {
     const HostTensor y = stored(boxes, target);
     CHECK_THAT(y, HasValues([&](int64_t i) { return stored_boxes_value(boxes, x, i); }));
   }
-}
-
-std::string copies_of(const ir::Kernel& kernel, Target target = kSm90a) {
-  const std::string text = codegen::explain(kernel, target);
-  const size_t at = text.find("copies\n");
-  return at == std::string::npos ? std::string() : text.substr(at);
-}
-
-HostTensor product_of(const StagedProduct& p, const ir::Kernel& kernel, DType dtype, Target target,
-                      uint32_t schedule = 0) {
-  const HostTensor a = random_tensor(DType::bf16, {p.m, p.depth}, Values::normal, 1);
-  const HostTensor b = random_tensor(DType::bf16, {p.n, p.depth}, Values::normal, 2);
-  HostTensor c(dtype, {p.m, p.n});
-  run(kernel,
-      {{.tensor = a.view()},
-       {.tensor = b.view()},
-       {.tensor = c.view()},
-       {.integer = p.m},
-       {.integer = p.n},
-       {.integer = p.depth}},
-      target, nullptr, schedule);
-  CHECK(c.damage().empty());
-  return c;
 }
 
 /// A tile of 16 x 64 bf16 that is stored to y [rows, columns].
@@ -131,42 +86,11 @@ std::string refusal(const Case& c) {
 }  // namespace
 
 TEST_CASE("a tensor store moves tiles of every dtype and drops what is outside") {
-  for (const DType dtype : {DType::bf16, DType::f16, DType::f32, DType::e4m3, DType::e5m2,
-                            DType::i8, DType::u8, DType::i32, DType::i64}) {
-    const int64_t piece = 128 / bits(dtype);
-    StoredBoxes boxes;
-    boxes.dtype = dtype;
-    boxes.shape = {20, 5 * piece};
-    boxes.box = {8, 2 * piece};
-    check_boxes(boxes);
-    boxes.first = {-3, 4 * piece};  // over the lower right corner, and before the first row
-    check_boxes(boxes);
-    boxes.first = {0, -piece};
-    check_boxes(boxes);
-    boxes.first = {100, 0};  // wholly outside
-    check_boxes(boxes);
-  }
+  for (const BoxWalk& walk : walks_of_dtypes()) check_boxes({walk});
 }
 
 TEST_CASE("a tensor store moves tiles of 1 to 5 dimensions") {
-  StoredBoxes boxes;
-  boxes.shape = {200};
-  boxes.box = {64};
-  boxes.first = {0};
-  boxes.steps = 4;
-  check_boxes(boxes);
-  boxes.shape = {9, 5, 24};
-  boxes.box = {4, 4, 16};
-  boxes.first = {-1, 2, 8};
-  check_boxes(boxes);
-  boxes.shape = {5, 3, 4, 16};
-  boxes.box = {2, 2, 4, 8};
-  boxes.first = {0, -1, 1, 8};
-  check_boxes(boxes);
-  boxes.shape = {5, 3, 2, 4, 16};
-  boxes.box = {1, 2, 2, 2, 8};
-  boxes.first = {0, -1, 1, 0, 8};
-  check_boxes(boxes);
+  for (const BoxWalk& walk : walks_of_ranks()) check_boxes({walk});
 }
 
 TEST_CASE("a tile with a swizzle is stored panel by panel") {
@@ -204,8 +128,9 @@ TEST_CASE("a pipelined loop loads tiles ahead and stores them by tensor copies a
     const ir::Kernel kernel = k.finish();
     for (const Target target : {kSm90, kSm90a, kSm80}) {
       const HostTensor in = iota(DType::bf16, {37, 48}), out(DType::bf16, {37, 48});
-      run(kernel, {{.tensor = in.view()}, {.tensor = out.view()}, {.integer = 37}, {.integer = 48}},
-          target);
+      run_lowered(kernel,
+                  {{.tensor = in.view()}, {.tensor = out.view()}, {.integer = 37}, {.integer = 48}},
+                  target);
       CHECK(out.raw() == in.raw());
       CHECK(out.damage().empty());
     }
@@ -223,11 +148,8 @@ TEST_CASE("a program with tensor stores is read from its text") {
 }
 
 TEST_CASE("a tensor without elements takes none") {
-  for (const std::vector<int64_t>& shape :
-       {std::vector<int64_t>{0, 64}, std::vector<int64_t>{20, 0}}) {
-    StoredBoxes boxes;
-    boxes.shape = shape;
-    boxes.first = {-4, 0};
+  for (const BoxWalk& walk : walks_of_nothing()) {
+    StoredBoxes boxes{walk};
     for (const bool adds : {false, true}) {
       boxes.adds = adds;
       boxes.blocks = adds ? 2 : 1;
@@ -346,15 +268,16 @@ TEST_CASE("roles store their tiles by tensor stores, with the bits of stores by 
     for (const int64_t blocks : {1, 2, 4}) {
       INFO(p.text());
       const ir::Kernel kernel = product_with_stores(p, dtype, blocks);
+      const ProductCall call = call_of(p, dtype);
       CHECK(num_stores(kernel) > 0);
-      const HostTensor want = product_of(p, kernel, dtype, kSm90a);
+      const HostTensor want = call.run(kernel, kSm90a);
       for (const uint32_t schedule : {1u, 2u, 3u}) {
-        CHECK(product_of(p, kernel, dtype, kSm90a, schedule).raw() == want.raw());
+        CHECK(call.run(kernel, kSm90a, schedule).raw() == want.raw());
       }
       StagedProduct plain = p;
       plain.engine = ir::Engine::pieces;
       if (dtype == DType::f32) {
-        CHECK(product_of(plain, product_by_roles(plain), dtype, kSm90a).raw() == want.raw());
+        CHECK(call.run(product_by_roles(plain), kSm90a).raw() == want.raw());
       }
     }
   }
@@ -397,8 +320,8 @@ TEST_CASE("a role of one warp stores the tiles of a ring that another one fills"
   for (const Target target : {kSm90, kSm90a, kSm80}) {
     for (const uint32_t schedule : {0u, 1u, 2u, 3u}) {
       const HostTensor in = iota(DType::i32, {37, 64}), out(DType::i32, {37, 64});
-      run(kernel, {{.tensor = in.view()}, {.tensor = out.view()}, {.integer = 37}}, target, nullptr,
-          schedule);
+      run_lowered(kernel, {{.tensor = in.view()}, {.tensor = out.view()}, {.integer = 37}}, target,
+                  schedule);
       CHECK_THAT(out, HasValues([](int64_t i) { return i + 1; }));
       CHECK(out.damage().empty());
     }
@@ -442,7 +365,8 @@ TEST_CASE("a kernel reads what it has stored after a barrier") {
     const ir::Kernel kernel = k.finish();
     const HostTensor in = iota(DType::i32, {32, 32}), out(DType::i32, {32, 32}),
                      back(DType::i32, {32, 32});
-    run(kernel, {{.tensor = in.view()}, {.tensor = out.view()}, {.tensor = back.view()}}, target);
+    run_lowered(kernel, {{.tensor = in.view()}, {.tensor = out.view()}, {.tensor = back.view()}},
+                target);
     CHECK_THAT(out, HasValues([](int64_t i) { return i; }));
     CHECK_THAT(back, HasValues([](int64_t i) { return i % 32 * 32 + i / 32; }));
     run_kernel(kernel, {&in, &out, &back});
@@ -467,12 +391,12 @@ TEST_CASE("a block reads what another has stored, after a signal") {
   const HostTensor in = iota(DType::i32, {4, 256}), out(DType::i32, {4, 256}),
                    back(DType::i32, {4, 256});
   const HostTensor flags = tensor_by(DType::i32, {4}, [](int64_t) { return 0; });
-  run(kernel,
-      {{.tensor = in.view()},
-       {.tensor = out.view()},
-       {.tensor = back.view()},
-       {.tensor = flags.view()}},
-      kSm90a);
+  run_lowered(kernel,
+              {{.tensor = in.view()},
+               {.tensor = out.view()},
+               {.tensor = back.view()},
+               {.tensor = flags.view()}},
+              kSm90a);
   CHECK_THAT(back, HasValues([](int64_t i) { return (3 - i / 256) * 256 + i % 256; }));
 }
 
@@ -487,7 +411,7 @@ TEST_CASE("tensor stores of two blocks to one element race") {
   const ir::Kernel kernel = k.finish();
   const HostTensor out(DType::i32, {24, 32});
   try {
-    run(kernel, {{.tensor = out.view()}}, kSm90a);
+    run_lowered(kernel, {{.tensor = out.view()}}, kSm90a);
     FAIL("no trap");
   } catch (const Error& error) {
     CHECK(error.fields().code == "RACE");
@@ -519,10 +443,10 @@ TEST_CASE("in manual_sync the author waits for his stores") {
   };
   Lines lines;
   const HostTensor out(DType::i32, {16, 32});
-  run(kernel_of(true, lines), {{.tensor = out.view()}}, kSm90a);
+  run_lowered(kernel_of(true, lines), {{.tensor = out.view()}}, kSm90a);
   CHECK_THAT(out, HasValues([](int64_t) { return 1; }));
   try {
-    run(kernel_of(false, lines), {{.tensor = out.view()}}, kSm90a);
+    run_lowered(kernel_of(false, lines), {{.tensor = out.view()}}, kSm90a);
     FAIL("no trap");
   } catch (const Error& error) {
     CHECK(error.fields().code == "STORE_BUSY");
@@ -603,7 +527,7 @@ TEST_CASE("a token is waited for, and by threads there is nothing to wait for") 
     CHECK(pending == std::vector<int>{1, 0});
     for (const Target target : {kSm80, kSm90a}) {
       const HostTensor y(DType::i32, {2, 16, 32}), z(DType::i32, {16, 32});
-      run(kernel, {{.tensor = y.view()}, {.tensor = z.view()}}, target);
+      run_lowered(kernel, {{.tensor = y.view()}, {.tensor = z.view()}}, target);
       CHECK_THAT(y, HasValues([](int64_t i) { return i < 512 ? 1 : 2; }));
       CHECK_THAT(z, HasValues([](int64_t) { return 3; }));
     }
