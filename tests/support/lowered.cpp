@@ -61,9 +61,7 @@ HostTensor ProductCall::run_on_gpu(const ir::Kernel& kernel) const {
 }
 
 void ProductCall::check_on_gpu(const ir::Kernel& kernel) const {
-  codegen::cpu::Options options = all_traps(kSm90a);
-  options.traps = false;  // tests of the executor show that there are none
-  CHECK(run_on_gpu(kernel).raw() == run(codegen::lower(kernel, kSm90a), options).raw());
+  CHECK(run_on_gpu(kernel).raw() == run(kernel, kSm90a).raw());
 }
 
 }  // namespace tessera::test

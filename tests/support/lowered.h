@@ -26,33 +26,33 @@ int64_t count_in(const codegen::Program& program) {
 /// The section "copies" of what explain() says.
 std::string copies_of(const ir::Kernel& kernel, Target target = kSm90a);
 
-/// All traps; sm_90a multiplies by its own arithmetic.
+/// Options with all traps. Products for sm_90a have the arithmetic of its tensor cores, others are exact.
 codegen::cpu::Options all_traps(Target target, uint32_t schedule = 0,
                                 codegen::cpu::Counts* counts = nullptr);
 
-/// Runs the kernel as it is lowered for the target.
+/// Lowers the kernel for the target and runs it on the executor with all traps.
 void run_lowered(const ir::Kernel& kernel, const std::vector<codegen::cpu::Argument>& arguments,
                  Target target, uint32_t schedule = 0, codegen::cpu::Counts* counts = nullptr);
 
-/// A call of a kernel with the parameters a [m, depth], b [n, depth] and c [m, n]: a and b are random numbers in bf16,
-/// the same for the same extents.
+/// A call of a kernel with the parameters a bf16 [m, depth], b bf16 [n, depth] and c [m, n]. a and b are random
+/// numbers, the same in every call of these extents.
 struct ProductCall {
   int64_t m = 0, n = 0, depth = 0;
   DType dtype = DType::f32;  // of c
 
-  /// c, from the executor. Elements around it stay as they were.
+  /// c as the executor computes it. Checks that nothing around c has changed.
   HostTensor run(const codegen::Program& program, const codegen::cpu::Options& options) const;
   HostTensor run(const ir::Kernel& kernel, Target target, uint32_t schedule = 0) const;
-  /// c, from the first GPU.
+  /// c as the first GPU computes it, with the same check.
   HostTensor run_on_gpu(const ir::Kernel& kernel) const;
-  /// Both have the same bits for sm_90a.
+  /// Checks that the GPU computes the bits of the executor for sm_90a, which runs with all traps.
   void check_on_gpu(const ir::Kernel& kernel) const;
 
  private:
   HostTensor operand(int64_t rows, uint64_t seed) const;
 };
 
-/// The call of a test kernel: StagedProduct, ClusterProduct.
+/// The call of a StagedProduct or a ClusterProduct.
 template <class P>
 ProductCall call_of(const P& p, DType dtype = DType::f32) {
   return {p.m, p.n, p.depth, dtype};

@@ -9,7 +9,7 @@
 
 namespace tessera::test {
 
-/// y, a stack = the boxes of x.
+/// y = the stack of the boxes of x.
 struct Boxes : BoxWalk {
   int stages = 2;
   int threads = 64;

@@ -10,7 +10,7 @@
 
 namespace tessera::test {
 
-/// The boxes of y = those of x, a stack; or the boxes of y += them.
+/// x is a stack: its boxes are stored to y, or added to y.
 struct StoredBoxes : BoxWalk {
   int threads = 64;
   int64_t blocks = 1;  // each stores all boxes: for additions
