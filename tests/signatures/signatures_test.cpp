@@ -21,7 +21,7 @@
 #include "tools/lib/op_call.h"
 
 // A refused allocation is an error of the call under test, not of the sanitizer.
-extern "C" const char* __asan_default_options() {
+extern "C" __attribute__((visibility("default"))) const char* __asan_default_options() {
   return "allocator_may_return_null=1";
 }
 

@@ -13,6 +13,8 @@
 
 namespace tessera::test {
 
+inline constexpr Target kSm80{8, 0, 0}, kSm90{9, 0, 0}, kSm120a{12, 0, 'a'};
+
 /// Statements of one kind, at any depth.
 template <class Node>
 int64_t count_in(const codegen::Program& program) {
@@ -21,6 +23,10 @@ int64_t count_in(const codegen::Program& program) {
     count += std::holds_alternative<Node>(stmt.node);
   });
   return count;
+}
+template <class Node>
+int64_t count_in(const ir::Kernel& kernel, Target target = kSm90a) {
+  return count_in<Node>(codegen::lower(kernel, target));
 }
 
 /// The section "copies" of what explain() says.

@@ -10,6 +10,8 @@
 
 namespace tessera::test {
 
+inline const dsl::CopyOptions kByTensor = {.engine = ir::Engine::tensor};
+
 /// x is a stack: its boxes are stored to y, or added to y.
 struct StoredBoxes : BoxWalk {
   int threads = 64;

@@ -15,12 +15,6 @@ using dsl::Value;
 
 namespace {
 
-constexpr Target kSm80{8, 0, 0}, kSm120a{12, 0, 'a'};
-
-int64_t num_tensor_copies(const ir::Kernel& kernel, Target target = kSm90a) {
-  return count_in<codegen::TensorCopy>(codegen::lower(kernel, target));
-}
-
 /// y of the boxes; `counts` gets those of the run.
 HostTensor copied(const Boxes& boxes, Target target, codegen::cpu::Counts* counts = nullptr) {
   const HostTensor x = boxes_input(boxes);
@@ -33,7 +27,7 @@ HostTensor copied(const Boxes& boxes, Target target, codegen::cpu::Counts* count
 
 void check_boxes(const Boxes& boxes) {
   INFO(boxes.text());
-  CHECK(num_tensor_copies(boxes_kernel(boxes)) > 0);
+  CHECK(count_in<codegen::TensorCopy>(boxes_kernel(boxes)) > 0);
   const HostTensor x = boxes_input(boxes);
   for (const Target target : {kSm90a, kSm120a, kSm80}) {
     const HostTensor y = copied(boxes, target);
@@ -128,10 +122,10 @@ TEST_CASE("operands of wgmma come by tensor copies of panels, with the bits of p
       INFO(p.text());
       const int64_t panels = std::max<int64_t>(step / 64, 1);
       // Of two operands, before the loop and in it.
-      CHECK(num_tensor_copies(staged_product(p)) == 4 * panels);
+      CHECK(count_in<codegen::TensorCopy>(staged_product(p)) == 4 * panels);
       const HostTensor got = call_of(p).run(staged_product(p), kSm90a);
       p.engine = ir::Engine::pieces;
-      CHECK(num_tensor_copies(staged_product(p)) == 0);
+      CHECK(count_in<codegen::TensorCopy>(staged_product(p)) == 0);
       CHECK(got.raw() == call_of(p).run(staged_product(p), kSm90a).raw());
     }
   }
@@ -149,7 +143,7 @@ TEST_CASE("ragged products by tensor copies have the bits of pieces") {
     p.stages = 3;
     p.threads = threads;
     const HostTensor got = call_of(p).run(staged_product(p), kSm90a);
-    CHECK(num_tensor_copies(staged_product(p)) > 0);
+    CHECK(count_in<codegen::TensorCopy>(staged_product(p)) > 0);
     p.engine = ir::Engine::pieces;
     CHECK(got.raw() == call_of(p).run(staged_product(p), kSm90a).raw());
   }
@@ -162,11 +156,12 @@ TEST_CASE("tensor copies fill rings, with the bits of a loop without roles") {
     p.step = step;
     p.depth = 5 * step;
     INFO(p.text());
-    CHECK(num_tensor_copies(product_by_roles(p)) == 2 * std::max<int64_t>(step / 64, 1));
+    CHECK(count_in<codegen::TensorCopy>(product_by_roles(p)) ==
+          2 * std::max<int64_t>(step / 64, 1));
     const HostTensor got = call_of(p).run(product_by_roles(p), kSm90a);
     CHECK(got.raw() == call_of(p).run(staged_product(p), kSm90a).raw());
     p.engine = ir::Engine::pieces;
-    CHECK(num_tensor_copies(product_by_roles(p)) == 0);
+    CHECK(count_in<codegen::TensorCopy>(product_by_roles(p)) == 0);
     CHECK(got.raw() == call_of(p).run(product_by_roles(p), kSm90a).raw());
   }
 }
@@ -174,18 +169,18 @@ TEST_CASE("tensor copies fill rings, with the bits of a loop without roles") {
 TEST_CASE("no other target and no other copy uses tensor copies unasked") {
   StagedProduct p;
   p.tile_rows = p.tile_columns = 128;
-  CHECK(num_tensor_copies(staged_product(p)) > 0);
+  CHECK(count_in<codegen::TensorCopy>(staged_product(p)) > 0);
   p.engine = ir::Engine::automatic;
-  CHECK(num_tensor_copies(staged_product(p)) == 0);
+  CHECK(count_in<codegen::TensorCopy>(staged_product(p)) == 0);
   p.engine = ir::Engine::tensor;
-  CHECK(num_tensor_copies(staged_product(p), kSm80) == 0);
-  CHECK(num_tensor_copies(staged_product(p), Target{}) == 0);
+  CHECK(count_in<codegen::TensorCopy>(staged_product(p), kSm80) == 0);
+  CHECK(count_in<codegen::TensorCopy>(staged_product(p), Target{}) == 0);
   Boxes boxes;
   boxes.engine = ir::Engine::automatic;
-  CHECK(num_tensor_copies(boxes_kernel(boxes)) == 0);
+  CHECK(count_in<codegen::TensorCopy>(boxes_kernel(boxes)) == 0);
   boxes.engine = ir::Engine::tensor;
-  CHECK(num_tensor_copies(boxes_kernel(boxes), kSm80) == 0);
-  CHECK(num_tensor_copies(boxes_kernel(boxes), kSm120a) == 2);
+  CHECK(count_in<codegen::TensorCopy>(boxes_kernel(boxes), kSm80) == 0);
+  CHECK(count_in<codegen::TensorCopy>(boxes_kernel(boxes), kSm120a) == 2);
 }
 
 TEST_CASE("explain says which copies are tensor copies") {
