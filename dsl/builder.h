@@ -311,7 +311,8 @@ class TESSERA_API Builder {
   /// From a shared tile to a tensor by Engine::tensor, the copy engine stores (TMA), while the threads go on. The
   /// compiler waits before the tile is written again, before the kernel reads the tensor after a barrier and before
   /// it signals; in a region of manual_sync the author does, by k.wait_read and k.wait. Two such stores of one element
-  /// need a k.wait between them.
+  /// need a k.wait between them. The hardware cannot begin before the tensor: a place that is not proved to be at 0 or
+  /// more is a multiple of the tile, by which it is outside as a whole, or COPY_ENGINE.
   ///   k.copy(tile, y.tile({row, 0}, {64, 128}), {.engine = ir::Engine::tensor});
   void copy(const Ref& from, const Ref& to, CopyOptions options, SourceLoc loc = SourceLoc::here());
   /// Adds a shared tile or a fragment to a part of an output: to += from, each element by itself indivisible, of f32,

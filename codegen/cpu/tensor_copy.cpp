@@ -134,6 +134,10 @@ void Machine::check_box(const Instr& instr, const BoxMove& move, int lane) const
                            : "a target in the middle of its pattern",
            fmt::format("a multiple of {} bytes", wanted), address);
   }
+  for (const auto& coordinate : move.coordinates) {
+    const int64_t first = column<int64_t>(coordinate)[lane];
+    if (move.to.is_load && first < 0) refuse("a place before the tensor", "0 or more", first);
+  }
   const int64_t inner = column<int64_t>(move.coordinates.back())[lane] * size;
   if (inner % kPieceBytes != 0) {
     refuse("the first column", "a multiple of 16 bytes", inner);

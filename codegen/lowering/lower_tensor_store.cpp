@@ -20,11 +20,18 @@ void TileLowering::lower(const ir::Copy& copy, SourceLoc loc) {
   }
   TensorStore store;
   std::vector<int64_t> box;
+  // A store at a negative coordinate faults; choose_copies knows that such a box is wholly outside.
+  Expr is_started;
+  if (group_.count > kThreadsPerWarp) is_started = thread() < ir::index(kThreadsPerWarp);
   for (size_t d = 0; d < copy.to.offsets.size(); ++d) {
     const Expr& extent = copy.to.extents[d];
     box.push_back(extent ? extent->integer : 1);
-    store.coordinates.push_back(
-        coordinate_of(math_.simplify(resolve(copy.to.offsets[d])), tensor.shape[d]));
+    const Expr first = math_.simplify(resolve(copy.to.offsets[d]));
+    if (!math_.non_negative(first)) {
+      const Expr is_inside = ir::binary(ir::Op::le, ir::index(0), first);
+      is_started = is_started ? is_started && is_inside : is_inside;
+    }
+    store.coordinates.push_back(coordinate_of(first, tensor.shape[d]));
   }
   store.map = map_of_tile(copy.to.buffer, std::move(box));
   const int piece = 128 / bits(tensor.dtype);
@@ -33,10 +40,7 @@ void TileLowering::lower(const ir::Copy& copy, SourceLoc loc) {
   store.to.offset = ir::constant(DType::i64, 0);
   store.to.indices = store.coordinates;
   store.adds = copy.adds;
-  const Expr is_first_warp = thread() < ir::index(kThreadsPerWarp);
-  when(group_.count > kThreadsPerWarp ? is_first_warp : Expr(), loc, [&] {
-    emit({std::move(store), loc});
-  });
+  when(is_started, loc, [&] { emit({std::move(store), loc}); });
   emit({StoreCommit{copy.token}, loc});
 }
 

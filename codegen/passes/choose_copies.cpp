@@ -68,7 +68,8 @@ class Chooser {
       const auto* loop = std::get_if<ir::Loop>(&stmt.node);
       if (loop != nullptr && leaves_apart(loop->body)) outer.cluster = false;
       Together inside = outer;
-      if (const auto* branch = std::get_if<ir::If>(&stmt.node)) {
+      const auto* branch = std::get_if<ir::If>(&stmt.node);
+      if (branch != nullptr) {
         inside.block = inside.block && in_block_.is_common(branch->condition);
         inside.cluster = inside.cluster && in_cluster_.is_common(branch->condition);
       }
@@ -81,7 +82,12 @@ class Chooser {
       const auto* turn = std::get_if<ir::RingTurn>(&stmt.node);
       const bool fills = turn != nullptr && turn->fills;
       if (fills) filled_.insert(turn->ring);
-      for_each_body(stmt, [&](ir::Body& inner) { choose(inner, inside); });
+      for_each_body(stmt, [&](ir::Body& inner) {
+        math_.enter_scope();
+        if (branch != nullptr && &inner == &branch->then) math_.add_fact(branch->condition);
+        choose(inner, inside);
+        math_.leave_scope();
+      });
       if (fills) filled_.erase(turn->ring);
       loops_ = loops;
       if (auto* copy = std::get_if<ir::Copy>(&stmt.node)) choose(*copy, outer, stmt.loc);
@@ -340,13 +346,20 @@ class Chooser {
 
   /// Of the box's place in the tensor.
   Obstacle find_in_coordinates(const Sides& sides) {
-    for (const ir::Expr& offset : sides.tensor.offsets) {
+    const std::vector<int64_t> box = box_of(sides);
+    for (size_t d = 0; d < box.size(); ++d) {
+      const ir::Expr& offset = sides.tensor.offsets[d];
       if (offset->type != DType::i32) {
         return {"coordinates of i32",
                 fmt::format("{} {}", name(offset->type), ir::to_string(offset))};
       }
       if (!in_block_.is_common(offset)) {
         return {"coordinates that are the same for all threads", ir::to_string(offset)};
+      }
+      // A store at a negative coordinate faults. At a multiple of the box it is wholly outside, and skipped.
+      if (sides.stores && !math_.non_negative(offset) && math_.divisor(offset) % box[d] != 0) {
+        return {fmt::format("dimension {} from 0 or a multiple of {} on", d, box[d]),
+                ir::to_string(offset)};
       }
     }
     const ir::Expr& last = sides.tensor.offsets.back();

@@ -44,7 +44,6 @@ TEST_CASE("tiles are stored on the GPU, and what is outside is dropped", "[gpu][
   if (!reason.empty()) TESSERA_SKIP(reason);
   for (const BoxWalk& walk : test::walks_of_dtypes()) check_boxes({walk});
   for (const BoxWalk& walk : test::walks_of_ranks()) check_boxes({walk});
-  for (const BoxWalk& walk : test::walks_of_nothing()) check_boxes({walk});
   StoredBoxes boxes;
   boxes.is_async = true;
   check_boxes(boxes);
@@ -74,7 +73,7 @@ TEST_CASE("tiles are added on the GPU as by atomics", "[gpu][tensor_store]") {
       boxes.dtype = dtype;
       boxes.shape = {20, 5 * piece};
       boxes.box = {8, 2 * piece};
-      boxes.first = {-3, 4 * piece};
+      boxes.first = {-8, 4 * piece};
       boxes.adds = true;
       boxes.blocks = blocks;
       check_boxes(boxes);

@@ -11,6 +11,10 @@ using dsl::Arg;
 
 namespace {
 
+constexpr auto kType = DType::bf16;
+constexpr DType kDtypes[] = {DType::bf16, DType::f16, DType::f32, DType::e4m3, DType::e5m2,
+                             DType::i8,   DType::u8,  DType::i32, DType::i64};
+
 std::vector<int64_t> with_front(int64_t extent, const std::vector<int64_t>& others) {
   std::vector<int64_t> shape = {extent};
   shape.insert(shape.end(), others.begin(), others.end());
@@ -68,11 +72,10 @@ HostTensor BoxWalk::tensor(double (*value)(int64_t)) const {
 
 std::vector<BoxWalk> walks_of_dtypes() {
   std::vector<BoxWalk> walks;
-  for (const DType dtype : {DType::bf16, DType::f16, DType::f32, DType::e4m3, DType::e5m2,
-                            DType::i8, DType::u8, DType::i32, DType::i64}) {
+  for (const DType dtype : kDtypes) {
     const int64_t piece = 128 / bits(dtype);
     for (const std::vector<int64_t>& first :
-         {std::vector<int64_t>{0, 0}, {-3, 4 * piece}, {0, -piece}, {100, 0}}) {
+         {std::vector<int64_t>{0, 0}, {13, 4 * piece}, {-8, piece}, {0, -2 * piece}, {100, 0}}) {
       walks.push_back({dtype, {20, 5 * piece}, {8, 2 * piece}, first});
     }
   }
@@ -80,16 +83,28 @@ std::vector<BoxWalk> walks_of_dtypes() {
 }
 
 std::vector<BoxWalk> walks_of_ranks() {
-  constexpr auto kType = DType::bf16;
   return {{kType, {200}, {64}, {0}, 4},
           {kType, {20, 64}, {8, 32}, {0, 0}},
-          {kType, {9, 5, 24}, {4, 4, 16}, {-1, 2, 8}},
-          {kType, {5, 3, 4, 16}, {2, 2, 4, 8}, {0, -1, 1, 8}},
-          {kType, {5, 3, 2, 4, 16}, {1, 2, 2, 2, 8}, {0, -1, 1, 0, 8}}};
+          {kType, {9, 5, 24}, {4, 4, 16}, {-4, 2, 8}},
+          {kType, {5, 3, 4, 16}, {2, 2, 4, 8}, {0, 2, 1, 8}},
+          {kType, {5, 3, 2, 4, 16}, {1, 2, 2, 2, 8}, {0, 2, 1, 0, 8}}};
+}
+
+std::vector<BoxWalk> walks_from_before() {
+  std::vector<BoxWalk> walks = {{kType, {9, 5, 24}, {4, 4, 16}, {-1, 2, 8}},
+                                {kType, {5, 3, 4, 16}, {2, 2, 4, 8}, {0, -1, 1, 8}},
+                                {kType, {5, 3, 2, 4, 16}, {1, 2, 2, 2, 8}, {0, -1, 1, 0, 8}}};
+  for (const DType dtype : kDtypes) {
+    const int64_t piece = 128 / bits(dtype);
+    for (const std::vector<int64_t>& first : {std::vector<int64_t>{-3, 4 * piece}, {0, -piece}}) {
+      walks.push_back({dtype, {20, 5 * piece}, {8, 2 * piece}, first});
+    }
+  }
+  return walks;
 }
 
 std::vector<BoxWalk> walks_of_nothing() {
-  return {{DType::bf16, {0, 64}, {8, 32}, {-4, 0}}, {DType::bf16, {20, 0}, {8, 32}, {-4, 0}}};
+  return {{kType, {0, 64}, {8, 32}, {-8, 0}}, {kType, {20, 0}, {8, 32}, {-8, 0}}};
 }
 
 }  // namespace tessera::test

@@ -37,6 +37,8 @@ struct BoxWalk {
 std::vector<BoxWalk> walks_of_dtypes();
 /// Walks of tensors of 1 to 5 dimensions.
 std::vector<BoxWalk> walks_of_ranks();
+/// Walks with boxes that begin before the tensor and end inside, which tensor stores cannot do.
+std::vector<BoxWalk> walks_from_before();
 /// Walks of tensors without elements.
 std::vector<BoxWalk> walks_of_nothing();
 

@@ -229,6 +229,10 @@ TEST_CASE("a box that the hardware cannot store traps", "[executor]") {
   CHECK(column.code == "TENSOR_MAP");
   CHECK(column.what.find("a tensor store of 's' to 'g': the first column") == 0);
   CHECK(column.expected == "a multiple of 16 bytes");
+  const ErrorFields before = trap_of(store("[-2, 8] = s[0 .. +4]"));
+  CHECK(before.what.find("a place before the tensor") != std::string::npos);
+  CHECK(before.expected == "0 or more");
+  CHECK(before.got == "-2");
   CHECK(trap_of(store("[2, 8] = s[8 .. +4]")).expected == "a multiple of 256 bytes");
   CHECK(trap_of(store("[2, 8] = s[0 .. +4]"), 18).code == "TENSOR_MAP");
 }

@@ -85,6 +85,7 @@ TEST_CASE("a tensor copy moves boxes of every dtype, with zeros outside") {
 
 TEST_CASE("a tensor copy moves boxes of 1 to 5 dimensions") {
   for (const BoxWalk& walk : walks_of_ranks()) check_boxes({walk});
+  for (const BoxWalk& walk : walks_from_before()) check_boxes({walk});
 }
 
 TEST_CASE("tensor copies ahead by 1 to 4 iterations copy the same") {

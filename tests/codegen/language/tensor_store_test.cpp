@@ -180,7 +180,7 @@ TEST_CASE("additions of tiles are exact, by one block or by several") {
         boxes.dtype = dtype;
         boxes.shape = {20, 5 * piece};
         boxes.box = {8, 2 * piece};
-        boxes.first = {-3, 4 * piece};
+        boxes.first = {-8, 4 * piece};
         boxes.adds = true;
         boxes.blocks = blocks;
         boxes.engine = engine;
@@ -280,6 +280,54 @@ TEST_CASE("a tensor store that is impossible is refused by its first condition")
         std::string::npos);
   CHECK(refusal({.multiple_of = 4, .is_async = true}).find("hint      use k.copy") !=
         std::string::npos);
+}
+
+TEST_CASE("a tensor store that may begin before the tensor is refused") {
+  // The hardware faults at a negative coordinate of a store.
+  const auto error_at = [](int64_t row, int64_t column) {
+    StoredBoxes boxes;
+    boxes.first = {row, column};
+    return error_of([&] { codegen::lower(stored_boxes_kernel(boxes), kSm90a); });
+  };
+  CHECK(error_at(-8, -32).empty());  // boxes that are wholly before
+  CHECK(error_at(3, 16).empty());
+  CHECK(error_at(-3, 0).find("[COPY_ENGINE]\n  expected  dimension 0 from 0 or a multiple of 8 on\n"
+                             "  got       first\n") != std::string::npos);
+  CHECK(error_at(0, -16).find("dimension 1 from 0 or a multiple of 32 on\n  got       -16\n") !=
+        std::string::npos);
+}
+
+TEST_CASE("an addition that may begin before the tensor takes atomics") {
+  StoredBoxes boxes;
+  boxes.first = {-3, -8};
+  boxes.adds = true;
+  boxes.engine = ir::Engine::automatic;
+  const ir::Kernel kernel = stored_boxes_kernel(boxes);
+  CHECK(copies_of(kernel).find(
+            "copy_add tile -> y: atomics: expected dimension 0 from 0 or a multiple of") !=
+        std::string::npos);
+  const HostTensor x = stored_boxes_input(boxes);
+  CHECK_THAT(stored(boxes, kSm90a),
+             HasValues([&](int64_t i) { return stored_boxes_value(boxes, x, i); }));
+}
+
+TEST_CASE("a tensor store at a row of a table needs the row's sign") {
+  for (const bool is_checked : {false, true}) {
+    Builder k("at_row");
+    auto rows = k.dim("rows");
+    auto first = k.input("first", DType::i32, {1});
+    auto y = k.output("y", DType::i32, {rows, 32});
+    k.launch({1}, {.threads = 64});
+    auto tile = k.shared(DType::i32, {16, 32}, "tile");
+    k.fill(tile, 1);
+    auto row = k.let("row", first(0));
+    const auto store = [&] { k.copy(tile, y.tile({row, 0}, {16, 32}), kByTensor); };
+    is_checked ? k.if_(row >= 0, store) : store();
+    const ir::Kernel kernel = k.finish();
+    const std::string error = error_of([&] { codegen::lower(kernel, kSm90a); });
+    CAPTURE(error);
+    CHECK(error.empty() == is_checked);
+  }
 }
 
 TEST_CASE("a tensor store after threads have left is refused") {
