@@ -318,8 +318,9 @@ class TESSERA_API Builder {
   /// Adds a shared tile or a fragment to a part of an output: to += from, each element by itself indivisible, of f32,
   /// f16, bf16, i32, u32 or u64 on both sides (DTYPE). Additions outside of the tensor are dropped. By tensor stores
   /// from sm_90 on, if a tensor store is possible, else by atomics; `explain` says why. The order of the additions to
-  /// one element is open: where an element of floats may get several, `explain` notes COPY_ADD_ORDER. Subnormal
-  /// numbers of f32 count as zeros. ATOMIC unless it goes from the chip to an output; COPY_ENGINE as copy.
+  /// one element is open: where an element of floats may get several, `explain` notes COPY_ADD_ORDER. Atomics
+  /// count subnormal numbers of f32 as zeros, tensor stores add them. ATOMIC unless it goes from the chip to an output;
+  /// COPY_ENGINE as copy.
   ///
   ///   k.copy_add(part, sum.tile({row, column}, {128, 128}));   // sum starts with zeros
   void copy_add(const Ref& from, const Ref& to, CopyOptions options = {},

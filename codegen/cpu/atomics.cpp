@@ -14,7 +14,7 @@
 namespace tessera::codegen::cpu {
 namespace {
 
-/// f32 sums in global memory: the instruction flushes subnormals.
+/// f32 sums in global memory: the instruction flushes subnormals; tensor stores do not.
 float flushed(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   const bool subnormal = (bits & 0x7F800000u) == 0;

@@ -147,7 +147,7 @@ inline Way way_of(const Transfer& transfer) {
 struct AtomicStep {
   ir::AtomicOp op = ir::AtomicOp::add;
   ColumnOp combine = nullptr;  // add, max, min
-  bool flushes = false;        // f32 sums in global memory
+  bool flushes = false;        // f32 sums in global memory, but not those of tensor stores
   bool releases = false;       // acq_rel, in global memory, and it may write
   bool acquires = false;       // acq_rel, in global memory, and its old value is used
   Slot operand, compare;       // columns; none of a load

@@ -174,7 +174,6 @@ void Compiler::stmt(const TensorStore& store) {
       AtomicStep step;
       step.op = ir::AtomicOp::add;
       step.combine = find_op(ir::Op::add, type);
-      step.flushes = type == DType::f32;
       out_.atomics.push_back(step);
       out_.in_block_order = out_.in_block_order || is_float(type);
     }

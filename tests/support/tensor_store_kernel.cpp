@@ -62,6 +62,36 @@ double stored_boxes_value(const StoredBoxes& boxes, const HostTensor& x, int64_t
   return boxes.adds ? before + static_cast<double>(boxes.blocks) * stored : stored;
 }
 
+namespace {
+
+ir::Kernel added_tile(DType dtype) {
+  Builder k("added_tile");
+  auto x = k.input("x", dtype, {16, 64});
+  auto y = k.output("y", dtype, {16, 64});
+  k.launch({1}, {.threads = 64});
+  auto tile = k.shared(dtype, {16, 64}, "tile");
+  k.copy(x, tile);
+  k.copy_add(tile, y);
+  return k.finish();
+}
+
+double least_of(DType dtype) {
+  return dtype == DType::f16 ? 0x1p-24 : dtype == DType::bf16 ? 0x1p-133 : 0x1p-149;
+}
+
+}  // namespace
+
+SubnormalSums::SubnormalSums(DType dtype)
+    : kernel(added_tile(dtype)), x(dtype, {16, 64}), y(dtype, {16, 64}) {
+  for (int64_t i = 0; i < x.size(); ++i) {
+    x.set_value(i, static_cast<double>(i % 32 - 16) * least_of(dtype));
+    y.set_value(i, static_cast<double>(i / 32 - 16) * least_of(dtype));
+  }
+}
+double SubnormalSums::sum(int64_t i) const {
+  return static_cast<double>(i % 32 - 16 + i / 32 - 16) * least_of(x.dtype());
+}
+
 ir::Kernel product_with_stores(const StagedProduct& p, DType dtype, int64_t blocks) {
   Builder k("product_with_stores");
   auto m = k.dim("m", {.multiple_of = p.tile_rows}),

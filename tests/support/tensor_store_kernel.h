@@ -30,6 +30,15 @@ HostTensor stored_boxes_output(const StoredBoxes& boxes);  // small numbers, bef
 /// Element i of y after the kernel.
 double stored_boxes_value(const StoredBoxes& boxes, const HostTensor& x, int64_t i);
 
+/// Sums of subnormal numbers: y += x by a tensor store, where the target has them.
+struct SubnormalSums {
+  explicit SubnormalSums(DType dtype);
+  double sum(int64_t i) const;
+
+  ir::Kernel kernel;
+  HostTensor x, y;
+};
+
 /// c [m, n] = a * b transposed, as staged_product: a role of one warp fills a ring, another one multiplies, in a
 /// persistent loop over the tiles of c, and stores its tile by copy_async. c is f32 or bf16.
 ir::Kernel product_with_stores(const StagedProduct& product, DType dtype, int64_t blocks);

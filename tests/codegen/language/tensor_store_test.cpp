@@ -190,6 +190,18 @@ TEST_CASE("additions of tiles are exact, by one block or by several") {
   }
 }
 
+TEST_CASE("a tensor store adds subnormal numbers, atomics count those of f32 as zeros") {
+  for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
+    for (const Target target : {kSm90a, kSm80}) {
+      CAPTURE(name(dtype), to_string(target));
+      SubnormalSums sums(dtype);
+      run_lowered(sums.kernel, {{.tensor = sums.x.view()}, {.tensor = sums.y.view()}}, target);
+      const bool flushes = dtype == DType::f32 && target.major == 8;
+      CHECK_THAT(sums.y, HasValues([&](int64_t i) { return flushes ? 0 : sums.sum(i); }));
+    }
+  }
+}
+
 TEST_CASE("a fragment is added by atomics") {
   Builder k("fragment_sum");
   auto x = k.input("x", DType::f32, {64, 64});
