@@ -3,7 +3,7 @@
 //   example_03_gemm                256 x 256 x 256 on the CPU, checked
 //   example_03_gemm 4096 cuda:0    4096 x 4096 x 4096 on a GPU, checked and timed
 //   example_03_gemm 4096 cuda:0 wide    the same by larger blocks, of 208 KiB of shared memory
-//   example_03_gemm 4096 cuda:0 roles    the same by one role that loads boxes and one that multiplies
+//   example_03_gemm 4096 cuda:0 roles    the same: one warp loads boxes, the copy engine stores them
 #include <fmt/format.h>
 
 #include <bit>
@@ -69,34 +69,22 @@ ts::ir::Kernel gemm_by_roles() {
   auto depth = k.dim("depth", {.multiple_of = kStep});
   auto a = k.input("a", kBf16, {m, depth}), b = k.input("b", kBf16, {n, depth});
   auto c = k.output("c", kBf16, {m, n});
-  k.launch({k.device_blocks()}, {.threads = 384});
-  auto ring = k.ring({.stages = 3});  // 48 KiB each
-  auto a_tile = ring.shared(kBf16, {kRows, kStep}, "a_tile");
-  auto b_tile = ring.shared(kBf16, {kColumns, kStep}, "b_tile");
+  k.launch({k.device_blocks()}, {.threads = 256});
+  auto a_tile = k.shared(kBf16, {kRows, kStep}, "a_tile");
+  auto b_tile = k.shared(kBf16, {kColumns, kStep}, "b_tile");
   auto c_tile = k.shared(kBf16, {kRows, kColumns}, "c_tile");
-  auto each_tile = [&](auto body) { k.persistent({m / kRows, n / kColumns}, body, {.group = 8}); };
-  auto load = [&] {
-    each_tile([&](auto row, auto column) {
-      k.serial(0, depth / kStep, [&](auto s) {
-        ring.fill([&] {
-          k.copy(a.tile({row * kRows, s * kStep}, {kRows, kStep}), a_tile, kByTensor);
-          k.copy(b.tile({column * kColumns, s * kStep}, {kColumns, kStep}), b_tile, kByTensor);
-        });
-      });
+  auto sum = k.fragment(ts::DType::f32, {kRows, kColumns}, "sum");
+  auto tile = [&](auto row, auto column) {
+    k.fill(sum, 0.0f);
+    k.pipelined(0, depth / kStep, {.stages = 3, .producer = true}, [&](auto s) {  // 48 KiB each
+      k.copy(a.tile({row * kRows, s * kStep}, {kRows, kStep}), a_tile, kByTensor);
+      k.copy(b.tile({column * kColumns, s * kStep}, {kColumns, kStep}), b_tile, kByTensor);
+      k.gemm(a_tile, b_tile.transposed(), sum);
     });
+    k.copy(sum, c_tile);
+    k.copy(c_tile, c.tile({row * kRows, column * kColumns}, {kRows, kColumns}), kByTensor);
   };
-  auto multiply = [&] {
-    auto sum = k.fragment(ts::DType::f32, {kRows, kColumns}, "sum");
-    each_tile([&](auto row, auto column) {
-      k.fill(sum, 0.0f);
-      k.serial(0, depth / kStep,
-               [&](auto) { ring.take([&] { k.gemm(a_tile, b_tile.transposed(), sum); }); });
-      k.copy(sum, c_tile);
-      k.copy(c_tile, c.tile({row * kRows, column * kColumns}, {kRows, kColumns}));
-    });
-  };
-  k.roles({{.name = "load", .warps = 1, .registers = 40, .body = load},
-           {.name = "multiply", .warpgroups = 2, .registers = 232, .body = multiply}});
+  k.persistent({m / kRows, n / kColumns}, tile, {.group = 8});
   return k.finish();
 }
 
