@@ -106,7 +106,8 @@ class Bf16Kernel {
     const int64_t width = staged_columns();
     for (int64_t first = 0; first < t_.columns; first += width) {
       k_.copy(sum.tile({0, first}, {t_.rows, width}), *through);
-      k_.copy(*through, out_->tile({row, column + first}, {t_.rows, width}));
+      k_.copy(*through, out_->tile({row, column + first}, {t_.rows, width}),
+              {.engine = s_.by_engine != 0 ? ir::Engine::tensor : ir::Engine::automatic});
     }
   }
 

@@ -13,6 +13,7 @@ struct Bf16Spec {
   int32_t m_multiple, n_multiple, k_multiple;  // what the extents are multiples of
   int32_t out_vector;                          // elements that rows of out begin at multiples of
   int32_t has_depth, has_bias, is_f32;         // 0 or 1
+  int32_t by_engine;                           // 1: the copy engine writes out
   Tile tile;
 };
 

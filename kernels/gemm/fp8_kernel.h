@@ -19,6 +19,7 @@ struct Fp8Spec {
   int32_t a_vector, b_vector, out_vector;  // elements that rows begin at multiples of
   int32_t n_multiple, k_multiple;          // what the extents are multiples of
   int32_t has_depth, is_f32;               // 0 or 1
+  int32_t by_engine;                       // 1: the copy engine writes out
   Tile tile;                               // of at most 128 columns, steps of 128
 };
 

@@ -105,7 +105,8 @@ void Fp8Parts::write(const Place& at, const Ref& sum, const std::optional<Ref>& 
   if (through) k_.copy(sum, *through);
   const Ref from = through ? *through : sum;
   const auto whole = [&] {
-    k_.copy(from, out_->tile({at.slab, at.row, column}, {1, rows, columns}));
+    k_.copy(from, out_->tile({at.slab, at.row, column}, {1, rows, columns}),
+            {.engine = s_.by_engine != 0 ? ir::Engine::tensor : ir::Engine::automatic});
   };
   if (s_.groups != Groups::masked) return whole();
   k_.if_else(at.row + rows <= at.rows, whole, [&] {

@@ -4,17 +4,19 @@
 // Method   On sm_90a, for aligned operands: one warp loads tiles by tensor copies into a ring, two groups of
 //          four warps (one for up to 64 rows) multiply them by wgmma. The tile is the one whose waves end
 //          soonest. Each block computes tile after tile, and the next one is
-//          loaded while the last is written. Otherwise a pipelined loop copies ahead, in pieces as wide as
+//          loaded while the last is written, up to 1024 of k by the copy engine. Otherwise a pipelined loop copies ahead, in pieces as wide as
 //          the alignment allows (single elements are not copied ahead), and multiplies by mma.sync.
 // Maths    sums in ascending k from +0, 16 per instruction; + bias in f32; one rounding to out. What a tile
 //          has beyond the matrices is zero, which changes no sum, so no bit depends on the tile.
-// Tuned    H100, in one run beside cuBLAS (us, ours / cuBLAS): 4096^3 179 / 175; M = 4096 with N x K of
-//          2112 x 7168 166 / 165, 576 x 7168 50 / 51, 24576 x 1536 452 / 419, 32768 x 512 228 / 229,
-//          7168 x 16384 1264 / 1175, 4096 x 7168 323 / 318, 7168 x 2048 163 / 177; M of 1 to 128 with
-//          4096 x 7168 30 to 35 / 34 to 36. Short of the library: 8192^3 1441 to 1575 / 1370 to 1377.
-//          Bound there: the tensor cores are busy 94 % of the time at 1.5 GHz, so power counts; blocks that
-//          share tiles by multicast would move less. Slower: 256 x 128 tiles 1333 (7168 x 16384), 3 stages
-//          1284, columns in groups of 16 1282 and of 4 1248 (of 8 1257).
+// Tuned    H100, us, ours / cuBLAS, shape by shape in turn: 4096^3 177 / 171, 8192^3 1437 / 1500; M = 4096 with N x K
+//          of 2112 x 7168 164 / 158, 576 x 7168 50 / 47, 24576 x 1536 441 / 431, 32768 x 512 220 / 219,
+//          7168 x 16384 1236 / 1294, 4096 x 7168 313 / 316, 7168 x 2048 163 / 159; M of 1, 64 and 128 with
+//          4096 x 7168 35 / 31, 31 / 32, 33 / 31. Geometric mean of M = 4096: 0.986 x cuBLAS. Both depend on
+//          how warm the GPU is: 8192^3 took 1421 to 1575, cuBLAS 1364 to 1500.
+//          Bound: the tensor cores are busy 94 % of the time at 1.5 GHz, so power counts. Slower: 256 x 128 tiles
+//          1333 (7168 x 16384), 3 stages 1284, columns in groups of 16 1282 and of 4 1248 (of 8 1257); clusters of 2
+//          that copy b once by multicast 297 (4096^3, 176 without), for 16 KiB at a time; out by the copy engine
+//          1 to 6 % faster up to K = 1024, 3 % faster to 5 % slower from 1536 on.
 
 #include "kernels/all_ops.h"
 #include "kernels/gemm/bf16_kernel.h"
@@ -47,6 +49,8 @@ void launches(const Call& c, Launches& go) {
   s.b = gemm::operand_of(b);
   s.out_vector = gemm::operand_of(c.given("out")).vector;
   s.tile = pick_tile(c, s);
+  const bool is_whole = s.out_vector == kWidest && s.is_f32 == 0;
+  s.by_engine = s.tile.by_roles != 0 && is_whole && c["K"] <= gemm::kShortDepth ? 1 : 0;
   // Tensor copies know where a matrix ends; other copies take vectors that lie wholly inside.
   s.m_multiple =
       s.tile.by_roles == 0 && s.a.by_column != 0 ? gemm::multiple_of(c["M"], kWidest) : 1;

@@ -4,18 +4,19 @@
 // Method   On sm_90a, for aligned operands: four warps load tiles by tensor copies and their scales by
 //          cp.async into a ring, two groups of four (one for up to 64 rows) multiply them by wgmma: a product
 //          runs while the sums of the one before are scaled and added. The tile is the one whose waves end
-//          soonest; each block computes tile after tile. Otherwise a pipelined loop copies ahead and
-//          multiplies by mma.sync.
+//          soonest; each block computes tile after tile, up to 1024 of k with the copy engine to write them.
+//          Otherwise a pipelined loop copies ahead and multiplies by mma.sync.
 // Maths    each 128 of k: a part sum from +0 by the instruction of the target (32 of k each), then one fma:
 //          sum = fma(part, a_sf * b_sf, sum). One rounding to out.
-// Tuned    H100, in one run beside cuBLASLt with the same scales (us, ours / cuBLASLt): M = 4096 with N x K of
-//          2112 x 7168 144 / 117, 576 x 7168 53 / 49, 24576 x 1536 288 / 267, 32768 x 512 168 / 170,
-//          7168 x 16384 839 / 725, 4096 x 7168 206 / 187, 7168 x 2048 110 / 106; M = 64 and 128 with
-//          4096 x 7168 17 / 28, 20 / 29. Geometric mean of M = 4096: 0.915 x cuBLASLt.
-//          Bound: a tile of 128 x 128 takes 33 KB from L2 per step, 9 TB/s in all; blocks that share tiles by
-//          multicast would take 25 KB. Slower, 7168 x 16384: 128 x 256 tiles with a scale per half 875, in
-//          four parts 2089 (spills), 192 x 128 by three groups 891, turns between the groups 848, 6 stages
-//          858, one loading warp 879, products awaited at once 896.
+// Tuned    H100, us, ours / cuBLASLt with the same scales, shape by shape in turn: M = 4096 with N x K of
+//          2112 x 7168 146 / 111, 576 x 7168 53 / 45, 24576 x 1536 285 / 273, 32768 x 512 147 / 162,
+//          7168 x 16384 837 / 798, 4096 x 7168 209 / 191, 7168 x 2048 110 / 100; M = 64 and 128 with
+//          4096 x 7168 17 / 25, 20 / 26. Geometric mean of M = 4096: 0.915 x cuBLASLt.
+//          Bound: a tile of 128 x 128 takes 33 KB from L2 per step, 9 TB/s in all; of N = 2112 and 576 a part of the
+//          last wave is idle. Slower, 7168 x 16384: clusters of 2 that copy b once by multicast 1741 (8 KiB at a
+//          time), 128 x 256 tiles with a scale per half 875, in four parts 2089 (spills), 192 x 128 by three groups
+//          891, turns between the groups 848, 6 stages 858, one loading warp 879, products awaited at once 896. Out
+//          by the copy engine: 4 to 16 % faster up to K = 1024, 3 to 6 % slower from 1536 on.
 
 #include "kernels/all_ops.h"
 #include "kernels/gemm/fp8_call.h"

@@ -94,21 +94,38 @@ TEST_CASE("gemm_fp8_block has the bits of the tensor cores, promoted every 128 o
   const HostTensor b = random_tensor(DType::e4m3, {n, depth}, Values::normal, 2);
   const HostTensor a_sf = random_tensor(DType::f32, {m, parts}, Values::uniform, 3);
   const HostTensor b_sf = random_tensor(DType::f32, {column_parts, parts}, Values::uniform, 4);
-  const HostTensor want = reference::gemm_fp8_block({a, a_sf, b, b_sf}, DType::f32);
+  const HostTensor want_f32 = reference::gemm_fp8_block({a, a_sf, b, b_sf}, DType::f32);
+  const HostTensor want_bf16 = reference::gemm_fp8_block({a, a_sf, b, b_sf}, DType::bf16);
   using kernels::gemm::Tile;
   struct Form {
     Tile tile;
     int64_t blocks = 132;
     uint32_t schedule = 0;
+    int32_t by_engine = 0;
   };
-  std::vector<Form> forms = {{{64, 128, 128, 2, 0}},        {{64, 128, 128, 2, 0}, 1},
-                             {{128, 128, 128, 2, 1}, 1, 1}, {{128, 128, 128, 2, 1}, 1, 2},
-                             {{64, 128, 128, 3, 1, 2}, 2},  {{128, 64, 128, 2, 1, 2}, 132, 3}};
-  for (const Tile& tile : kernels::gemm::kFp8Tiles) forms.push_back({tile});
-  for (const auto& [tile, blocks, schedule] : forms) {
-    CAPTURE(tile.rows, tile.columns, tile.by_roles, tile.cluster, blocks, schedule);
-    const kernels::gemm::Fp8Spec spec{kernels::gemm::Groups::one, 16, 16, 4, 4, 16, 1, 1, tile};
-    HostTensor out(DType::f32, {m, n});
+  std::vector<Form> forms = {{{64, 128, 128, 2, 0}},          {{64, 128, 128, 2, 0}, 1},
+                             {{128, 128, 128, 2, 1}, 1, 1},   {{128, 128, 128, 2, 1}, 1, 2},
+                             {{64, 128, 128, 3, 1, 2}, 2},    {{128, 64, 128, 2, 1, 2}, 132, 3},
+                             {{128, 128, 128, 2, 1}, 1, 1, 1}};
+  for (const Tile& tile : kernels::gemm::kFp8Tiles) {
+    forms.push_back({tile});
+    forms.push_back({.tile = tile, .by_engine = 1});
+  }
+  for (const auto& [tile, blocks, schedule, by_engine] : forms) {
+    CAPTURE(tile.rows, tile.columns, tile.by_roles, tile.cluster, blocks, schedule, by_engine);
+    const int32_t vector = by_engine != 0 ? 8 : 4;
+    const kernels::gemm::Fp8Spec spec{.groups = kernels::gemm::Groups::one,
+                                      .a_vector = 16,
+                                      .b_vector = 16,
+                                      .out_vector = vector,
+                                      .n_multiple = vector,
+                                      .k_multiple = 16,
+                                      .has_depth = 1,
+                                      .is_f32 = by_engine != 0 ? 0 : 1,
+                                      .by_engine = by_engine,
+                                      .tile = tile};
+    const HostTensor& want = by_engine != 0 ? want_bf16 : want_f32;
+    HostTensor out(want.dtype(), {m, n});
     const auto stack = [](const HostTensor& x) {
       const TensorView view = x.view();
       return TensorView(view.data, view.dtype, {1, view.shape[0], view.shape[1]}, view.device);

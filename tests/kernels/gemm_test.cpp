@@ -82,11 +82,22 @@ TEST_CASE("gemm_bf16 has the bits of the tensor cores, whatever the tile and who
   const HostTensor want_f32 = reference::gemm_bf16(a, b, &bias, DType::f32);
   const auto check = [&](const kernels::gemm::Tile& tile, const char* target, uint32_t schedule,
                          int64_t blocks = 132) {
-    CAPTURE(target, tile.rows, tile.columns, tile.by_roles, tile.cluster, blocks, schedule);
-    for (const bool is_f32 : {false, true}) {
+    kernels::gemm::Bf16Spec spec{.a = {0, 8},
+                                 .b = {0, 8},
+                                 .m_multiple = 1,
+                                 .n_multiple = 8,
+                                 .k_multiple = 8,
+                                 .out_vector = 8,
+                                 .has_depth = 1,
+                                 .has_bias = 1,
+                                 .is_f32 = 0,
+                                 .by_engine = 0,
+                                 .tile = tile};
+    const auto check_spec = [&] {
+      CAPTURE(target, tile.rows, tile.columns, tile.by_roles, tile.cluster, blocks, schedule,
+              spec.is_f32, spec.by_engine);
+      const bool is_f32 = spec.is_f32 != 0;
       const DType dtype = is_f32 ? DType::f32 : DType::bf16;
-      const kernels::gemm::Bf16Spec spec{{0, 8}, {0, 8},         1,   8, 8, is_f32 ? 4 : 8, 1,
-                                         1,      is_f32 ? 1 : 0, tile};
       HostTensor out(dtype, {m, n});
       run_with_target_sums(
           kernels::gemm::build_bf16(spec), target,
@@ -100,7 +111,14 @@ TEST_CASE("gemm_bf16 has the bits of the tensor cores, whatever the tile and who
             {"device_blocks", blocks}}},
           schedule);
       CHECK(out.raw() == (is_f32 ? want_f32 : want_bf16).raw());
-    }
+    };
+    check_spec();
+    spec.by_engine = tile.by_roles;
+    if (tile.by_roles != 0) check_spec();
+    spec.by_engine = 0;
+    spec.is_f32 = 1;
+    spec.out_vector = 4;
+    check_spec();
   };
   check({128, 128, 32, 3, 0}, "sm_90", 0);
   check({128, 128, 32, 3, 0}, "sm_90a", 0);
