@@ -12,9 +12,10 @@ namespace tessera::kernels::serving {
 /// of one window or of several for ratio 128.
 struct WindowSpec {
   int32_t channels, ratio;
-  int32_t span;     // ratio 128
-  int32_t cluster;  // blocks that share a window and the norm of its entry
-  int32_t lanes;    // threads of a group of slots, 16 or 32
+  int32_t span;      // ratio 128
+  int32_t cluster;   // blocks that share a window and the norm of its entry
+  int32_t lanes;     // threads of a group of slots, 16 or 32
+  int32_t is_ahead;  // 1: where it loops, the rows of x of the next window are on their way
   DType x, state;
   DType out;                     // where has_out; of the entry itself, unless it is stored
   uint8_t x_width, state_width;  // elements of an access

@@ -49,7 +49,7 @@ CompressWindow::CompressWindow(const WindowSpec& s)
   windows_ = k_.dim("windows");
   x_rows_ = k_.dim("x_rows");
   state_rows_ = k_.dim("slots");
-  x_ = rows("x", s.x, s.x_width, x_rows_, false);
+  x_ = rows("x", s.x, s.is_ahead != 0 ? kAhead : s.x_width, x_rows_, false);
   state_ = rows("state", s.state, s.state_width, state_rows_, s.is_decode);
   ape_ = k_.input("ape", DType::f32, {slots_, s.channels}, {.align = 4 * s.ape_width});
   plan_ = k_.input("plan", DType::i32, {windows_, 8}, {.align = 4});
@@ -124,7 +124,7 @@ void CompressWindow::load_slot(const Ref& row, int64_t width, int64_t nth, const
 }
 void CompressWindow::load_from_x(const Value& slot, int64_t nth, const Value& column) {
   auto row = s_.is_decode ? row_ : row_ - (i32(slots_ - 1) - slot);
-  load_slot((*x_)(row).unchecked(), s_.x_width, nth, column);
+  load_slot((*x_)(row).unchecked().cached(CacheHint::evict_first), s_.x_width, nth, column);
 }
 void CompressWindow::load_from_state(const Value& slot, int64_t nth, const Value& column) {
   Value row = own_ + slot;
@@ -132,11 +132,37 @@ void CompressWindow::load_from_state(const Value& slot, int64_t nth, const Value
   load_slot((*state_)(row).unchecked(), s_.state_width, nth, column);
 }
 
-/// Slots `first` .. `first` + 7, for the channels from `column` on.
-void CompressWindow::load(const Value& first, const Value& column) {
+void CompressWindow::declare_slots() {
   const DType dtype = s_.x == s_.state ? s_.x : DType::f32;
   kv_ = k_.local(dtype, {kGroup, lane_channels_}, "kv");
   score_ = k_.local(dtype, {kGroup, lane_channels_}, "score");
+}
+
+void CompressWindow::load_ahead(const Value& window, const Value& slot, const Value& channel) {
+  declare_slots();
+  auto row = k_.let("last_row", (*plan_)(min(window, windows_ - 1), 0).unchecked());
+  auto first = k_.let("first_row", select(window < windows_, row - i32(slots_ - 1), -i32(slots_)));
+  for (const auto& [part, target] : {std::pair{0, &*kv_}, std::pair{1, &*score_}}) {
+    auto rows = k_.shared(s_.x, {slots_, s_.span}, part == 0 ? "kv_rows" : "score_rows");
+    auto column = first_shared_ + part * s_.channels;
+    k_.copy(x_->tile({first, column}, {slots_, s_.span}).cached(CacheHint::evict_first), rows);
+    for (int64_t nth = 0; nth < kGroup; ++nth) {
+      load_run(k_, lane_channels_, lane_channels_, rows(slot + nth), channel, (*target)(nth));
+    }
+  }
+}
+
+/// Slots `first` .. `first` + 7, for the channels from `column` on.
+void CompressWindow::load(const Value& first, const Value& column) {
+  if (s_.is_ahead != 0) {
+    k_.if_(first < from_state_, [&] {
+      for (int64_t nth = 0; nth < kGroup; ++nth) {
+        k_.if_(first + nth < from_state_, [&] { load_from_state(first + nth, nth, column); });
+      }
+    });
+    return;
+  }
+  declare_slots();
   const auto load_mixed = [&] {
     for (int64_t nth = 0; nth < kGroup; ++nth) {
       auto slot = first + nth;
@@ -159,8 +185,8 @@ void CompressWindow::load(const Value& first, const Value& column) {
           is_first_,
           [&] {
             k_.unrolled(lane_channels_, [&](Value i) {
-              (*kv_)(nth, i) = cast(dtype, 0.0f);
-              (*score_)(nth, i) = cast(dtype, 0.0f);
+              (*kv_)(nth, i) = cast(kv_->dtype(), 0.0f);
+              (*score_)(nth, i) = cast(kv_->dtype(), 0.0f);
             });
           },
           present);

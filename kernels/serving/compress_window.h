@@ -10,6 +10,7 @@
 namespace tessera::kernels::serving {
 
 inline constexpr int64_t kGroup = 8, kGroups = 16;  // slots; groups of a window of 128
+inline constexpr int64_t kAhead = 8;                // elements of bf16 of a copy ahead
 
 /// Channels of a thread at a time. The eight slots of a group fit in 64 registers.
 int64_t lane_channels(const WindowSpec& s);
@@ -33,6 +34,9 @@ class CompressWindow {
   void load(const dsl::Value& first, const dsl::Value& column);
   /// Copies the bias of channels `first` .. `first` + span - 1 to shared memory, for add_bias.
   void share_bias(const dsl::Value& first);
+  /// In a pipelined loop, in place of load: copies those channels of the rows of x of a window ahead, and reads
+  /// slots `slot` .. `slot` + 7 of them, from channel `channel` of the span on. load then adds those of the state.
+  void load_ahead(const dsl::Value& window, const dsl::Value& slot, const dsl::Value& channel);
   /// Biased scores of the group, and their maxima.
   void add_bias(const dsl::Value& first, const dsl::Value& column);
   /// The sums of the group, with the maxima of the window.
@@ -53,6 +57,7 @@ class CompressWindow {
   std::optional<dsl::Ref> peak_, weights_, values_;
 
  private:
+  void declare_slots();
   void find_window();
   dsl::Value has_slots();
   void find_token();

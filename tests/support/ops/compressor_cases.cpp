@@ -288,6 +288,13 @@ std::vector<OpCase> entry_cases(bool is_decode) {
     many.requests = 12;
     cases.push_back(crowded_tokens(CaseMaker(seeded(many, ++seed)).decode(), 430));
   }
+  if (!is_decode) {
+    Setup wide = kSetups[4];
+    wide.channels = 256;
+    cases.push_back(crowded(one(wide), 150));
+    cases.push_back(crowded(hostile(one(kSetups[4])), 430));
+    cases.push_back(pitched(crowded(one(kSetups[4]), 430), "x", 3));
+  }
   return cases;
 }
 
