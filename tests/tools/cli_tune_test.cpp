@@ -58,12 +58,12 @@ TEST_CASE("tune lists candidates without a GPU, and says what it needs", "[cli][
   CHECK(none.exit_code == 1);
   CHECK(none.err.find("nothing is stored for it") != std::string::npos);
   const ProgramResult no_model =
-      run_tessera({"compile", "transpose", "--gpu", "H200", "--out", "x"}, "",
+      run_tessera({"compile", "transpose", "--gpu", "B300", "--out", "x"}, "",
                   {"TESSERA_TUNE_DIR=/nowhere/tuned"});
   CHECK(no_model.exit_code == 2);
   CHECK(no_model.err.find("tessera: no tile sizes are stored for this GPU\n"
-                          "  expected  a GPU on which `tessera tune` has run\n"
-                          "  got       H200\n") == 0);
+                          "  expected  one of: NVIDIA H100 80GB HBM3, 132 SMs\n"
+                          "  got       B300\n") == 0);
   CHECK(run_tessera({"tune", "ls", "--json"}, "", {"TESSERA_TUNE_DIR=/nowhere/tuned"}).out ==
         "[]\n");
 }
