@@ -84,7 +84,8 @@ class Chooser {
       if (fills) filled_.insert(turn->ring);
       for_each_body(stmt, [&](ir::Body& inner) {
         math_.enter_scope();
-        if (branch != nullptr && &inner == &branch->then) math_.add_fact(branch->condition);
+        const bool is_then = branch != nullptr && &inner == &branch->then;
+        if (has_stores_ && is_then) math_.add_fact(branch->condition);
         choose(inner, inside);
         math_.leave_scope();
       });
@@ -109,6 +110,7 @@ class Chooser {
       }
       const auto* copy = std::get_if<ir::Copy>(&stmt.node);
       if (copy != nullptr && copy->adds) ++num_adds_[copy->to.buffer->id];
+      has_stores_ |= copy != nullptr && (copy->adds || copy->engine == ir::Engine::tensor);
       has_roles_ = has_roles_ || std::holds_alternative<ir::Roles>(stmt.node);
       for_each_body(stmt, [&](const ir::Body& inner) { look(inner); });
     }
@@ -380,7 +382,7 @@ class Chooser {
   const Target target_;
   std::vector<std::string>& notes_;
   IndexMath math_;
-  bool has_roles_ = false;
+  bool has_roles_ = false, has_stores_ = false;
   std::set<int> operands_;  // of wgmma, by id of the storage
   CommonValues in_block_{1}, in_cluster_;
   std::set<const ir::Var*> loops_;                       // indices around the statement
