@@ -157,7 +157,10 @@ class Compress : CompressWindow {
       share_bias(first_);
       each_window([&](Value nth) {
         auto window = k_.let("window", nth_window(nth));
-        if (s_.is_ahead != 0) load_ahead(window, first_slot(), channel_of_thread());
+        if (s_.is_ahead != 0) {
+          auto slot = first_slot(), channel = channel_of_thread();
+          load_ahead(window, slot, channel);
+        }
         k_.if_(window < windows_, [&] {
           read_plan(window);
           k_.if_else(
