@@ -55,8 +55,8 @@ void add_fp8(const Call& c, Launches& go, Groups groups) {
   s.n_multiple = multiple_of(c["N"], kWidest / bytes(out.dtype));
   const bool is_aligned = s.a_vector == kWidest && s.b_vector == kWidest;
   const bool by_roles = s.has_depth != 0 && is_aligned && jit::has_group_products(c.device());
-  s.tile =
-      by_roles ? soonest(out.shape[0], rows_to_expect(c, groups), c["N"], kFp8Tiles) : kPipelined;
+  const int64_t rows = rows_to_expect(c, groups);
+  s.tile = by_roles ? soonest(out.shape[0], rows, c["N"], kFp8Tiles, kFp8Fixed) : kPipelined;
   const bool is_whole = s.out_vector == kWidest / bytes(out.dtype) && s.is_f32 == 0;
   const bool is_short = c["K"] <= kShortDepth && groups != Groups::masked;
   s.by_engine = by_roles && is_whole && is_short ? 1 : 0;

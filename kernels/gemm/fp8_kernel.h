@@ -27,6 +27,8 @@ struct Fp8Spec {
 inline constexpr Tile kFp8Tiles[] = {{128, 128, 128, 5, 1}, {128, 64, 128, 8, 1},
                                      {128, 32, 128, 9, 1},  {64, 128, 128, 8, 1},
                                      {64, 64, 128, 12, 1},  {64, 32, 128, 16, 1}};
+/// For gemm::soonest. Measured: 128 x 128 and 64 in 27 and 18 us (H100).
+inline constexpr int64_t kFp8Fixed = 60;
 
 /// out [slabs, m, n] = a [slabs, m, depth] * b [groups, n, depth] transposed, where blocks of 1 x 128 of a
 /// and of 128 x 128 of b have scales.

@@ -36,7 +36,7 @@ constexpr int64_t kWidest = 8;                     // elements of a 16-byte vect
 Tile pick_tile(const Call& c, const Bf16Spec& s) {
   const bool is_aligned = s.a.vector == kWidest && s.b.vector == kWidest;
   if (s.has_depth == 0 || !is_aligned || !jit::has_group_products(c.device())) return kPipelined;
-  return gemm::soonest(1, c["M"], c["N"], gemm::kBf16Tiles);
+  return gemm::soonest(1, c["M"], c["N"], gemm::kBf16Tiles, gemm::kBf16Fixed);
 }
 
 void launches(const Call& c, Launches& go) {

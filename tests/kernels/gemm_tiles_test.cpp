@@ -38,7 +38,12 @@ void check_code(const runtime::Nvrtc& nvrtc, const ir::Kernel& kernel, const Til
 
 TEST_CASE("a product is computed in tiles that leave few multiprocessors idle", "[gemm]") {
   const auto bf16 = [](int64_t m, int64_t n) {
-    return text(kernels::gemm::soonest(1, m, n, kernels::gemm::kBf16Tiles));
+    using namespace kernels::gemm;
+    return text(soonest(1, m, n, kBf16Tiles, kBf16Fixed));
+  };
+  const auto fp8 = [](int64_t m, int64_t n) {
+    using namespace kernels::gemm;
+    return text(soonest(1, m, n, kFp8Tiles, kFp8Fixed));
   };
   CHECK(bf16(4096, 4096) == "128 x 256");
   CHECK(bf16(4096, 2112) == "128 x 176");  // 384 tiles on 132 multiprocessors; of 256 columns 288
@@ -47,6 +52,9 @@ TEST_CASE("a product is computed in tiles that leave few multiprocessors idle", 
   CHECK(bf16(1, 2112) == "64 x 16");
   CHECK(bf16(128, 4096) == "128 x 32");
   CHECK(bf16(0, 0) == "128 x 256");
+  CHECK(fp8(4096, 2112) == "128 x 128");  // 5 waves, of 64 columns 8
+  CHECK(fp8(4096, 576) == "128 x 64");
+  CHECK(fp8(128, 4096) == "128 x 32");
 }
 
 TEST_CASE("every tile of a product compiles for sm_90a without spills", "[gemm][compile]") {
