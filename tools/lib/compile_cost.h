@@ -18,14 +18,13 @@ struct CompileLimit {
   double lower_ms = 0, nvrtc_ms = 0;
 };
 
-/// 15 and 100 ms for casts and transposes, 100 and 500 ms for matrix products, 60 and 400 ms for other ops that compute
-/// more.
+/// 15 and 100 ms for casts and transposes, 60 and 400 ms for ops that compute more.
 CompileLimit compile_limit(const kernels::OpInfo& op);
 
 struct CompileCost {
   std::string op, label, kernel;
-  double lower_ms = 0;  // tile IR to CUDA text, the least
-  double nvrtc_ms = 0;  // CUDA text to cubin, the least
+  double lower_ms = 0;  // tile IR to CUDA text, median
+  double nvrtc_ms = 0;  // CUDA text to cubin, median
   int registers = 0;
   int64_t spill_bytes = 0;
   CompileLimit limit;

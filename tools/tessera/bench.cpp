@@ -82,7 +82,7 @@ int bench_compile(const BenchOptions& options) {
   const bool printed =
       print(fmt::format("{}, {}: CPU time per kernel, {}; {} of {} kernels over their limit\n\n{}",
                         nvrtc.describe(), runtime::to_string(target),
-                        options.fail_at ? "once where that is far below the limit" : "least of 5",
+                        options.fail_at ? "once where that is far below the limit" : "median of 5",
                         above(1), costs.size(), compile_table(costs)));
   const double tolerated = options.fail_at.value_or(std::numeric_limits<double>::infinity());
   const auto failing = above(tolerated);
