@@ -11,6 +11,14 @@ void insert_new(std::vector<T>& into, const T& item) {
   if (std::find(into.begin(), into.end(), item) == into.end()) into.push_back(item);
 }
 
+/// States that join mostly begin with the same accesses.
+template <class T>
+void merge_new(std::vector<T>& into, const std::vector<T>& from) {
+  for (size_t i = 0; i < from.size(); ++i) {
+    if (i >= into.size() || !(into[i] == from[i])) insert_new(into, from[i]);
+  }
+}
+
 }  // namespace
 
 void PendingAccesses::insert(const PendingAccess& access) {
@@ -82,18 +90,16 @@ void PendingAccesses::wait_at_ring(int ring) {
 }
 
 void PendingAccesses::InFlight::merge(const InFlight& other) {
-  for (const FootprintRef& access : other.open) insert_new(open, access);
+  merge_new(open, other.open);
   ambiguous = ambiguous || other.ambiguous || groups.size() != other.groups.size();
   // Aligns the newest groups of both.
   while (groups.size() < other.groups.size()) groups.emplace_front();
   const size_t first = groups.size() - other.groups.size();
-  for (size_t i = 0; i < other.groups.size(); ++i) {
-    for (const FootprintRef& access : other.groups[i]) insert_new(groups[first + i], access);
-  }
+  for (size_t i = 0; i < other.groups.size(); ++i) merge_new(groups[first + i], other.groups[i]);
 }
 
 void PendingAccesses::merge(const PendingAccesses& other) {
-  for (const PendingAccess& access : other.pending_) insert(access);
+  merge_new(pending_, other.pending_);
   copies_.merge(other.copies_);
   stores_.merge(other.stores_);
 }
