@@ -115,14 +115,6 @@ FootprintRef Footprints::of(const Stmt& stmt, const MemoryEffect& effect, const 
   const Access& access = effect.access;
   const std::vector<Rounds> relevant = steering(access, loops, predicates);
   const bool by_warp = effect.by != Group::thread;
-  auto result = std::make_shared<Footprint>();
-  result->array = access.array;
-  result->writes = effect.writes;
-  result->atomic = effect.atomic;
-  result->in_flight = effect.in_flight;
-  result->manual_sync = stmt.manual_sync;
-  result->loc = stmt.loc;
-
   // Node addresses are valid keys here: the program keeps its expressions alive.
   const auto address = [](const void* p) {
     return static_cast<int64_t>(reinterpret_cast<intptr_t>(p));
@@ -131,10 +123,10 @@ FootprintRef Footprints::of(const Stmt& stmt, const MemoryEffect& effect, const 
                               address(access.offset.get()),
                               address(access.guard.get()),
                               access.width,
-                              result->writes,
-                              result->atomic,
-                              result->in_flight,
-                              result->manual_sync,
+                              effect.writes,
+                              effect.atomic,
+                              effect.in_flight,
+                              stmt.manual_sync,
                               by_warp,
                               group.first,
                               group.count,
@@ -151,6 +143,14 @@ FootprintRef Footprints::of(const Stmt& stmt, const MemoryEffect& effect, const 
   FootprintRef& known = known_[key];
   if (known) return known;
 
+  auto result = std::make_shared<Footprint>();
+  result->array = access.array;
+  result->writes = effect.writes;
+  result->atomic = effect.atomic;
+  result->in_flight = effect.in_flight;
+  result->manual_sync = stmt.manual_sync;
+  result->number = known_.size();
+  result->loc = stmt.loc;
   const int64_t run = run_.at(access.array.get());
   const auto size = static_cast<size_t>((access.array->size + run - 1) / run);
   thread_.resize(std::max(thread_.size(), size), Footprint::kNobody);
@@ -177,30 +177,34 @@ FootprintRef Footprints::of(const Stmt& stmt, const MemoryEffect& effect, const 
 /// memory writes the same shared elements in every round, so it does not.
 std::vector<Rounds> Footprints::steering(const Access& access, const std::vector<Rounds>& loops,
                                          const std::vector<Expr>& predicates) const {
-  std::set<int> used;
-  std::vector<VarRef> open;
-  const auto visit = [&](const Expr& e) {
-    open.clear();
-    ir::collect_vars(e, open);
-    while (!open.empty()) {
-      const VarRef var = open.back();
-      open.pop_back();
-      if (!used.insert(var->id).second) continue;
-      if (const Expr* value = values_.definition(*var)) ir::collect_vars(*value, open);
-    }
-  };
-  visit(access.offset);
-  if (access.guard) visit(access.guard);
-  for (const Expr& predicate : predicates) visit(predicate);
+  std::vector<const std::set<int>*> used = {&vars_of(access.offset)};
+  if (access.guard) used.push_back(&vars_of(access.guard));
+  for (const Expr& predicate : predicates) used.push_back(&vars_of(predicate));
   std::vector<Rounds> result;
   for (size_t i = loops.size(); i-- > 0;) {
     const For& loop = *loops[i].loop;
-    if (used.count(loop.var->id) == 0) continue;
-    visit(loop.begin);
-    visit(loop.end);
+    if (std::none_of(used.begin(), used.end(),
+                     [&](const std::set<int>* vars) { return vars->contains(loop.var->id); })) {
+      continue;
+    }
+    for (const Expr& bound : {loop.begin, loop.end}) used.push_back(&vars_of(bound));
     result.insert(result.begin(), loops[i]);
   }
   return result;
+}
+
+const std::set<int>& Footprints::vars_of(const Expr& e) const {
+  const auto [entry, is_new] = vars_.try_emplace(e.get());
+  if (!is_new) return entry->second;
+  std::vector<VarRef> open;
+  ir::collect_vars(e, open);
+  while (!open.empty()) {
+    const VarRef var = open.back();
+    open.pop_back();
+    if (!entry->second.insert(var->id).second) continue;
+    if (const Expr* value = values_.definition(*var)) ir::collect_vars(*value, open);
+  }
+  return entry->second;
 }
 
 /// Returns false if the access may touch any element.

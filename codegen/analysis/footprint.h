@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <vector>
 
 #include "codegen/analysis/thread_values.h"
@@ -27,6 +28,7 @@ struct Footprint {
   size_t first = 0;
   size_t end() const { return first + thread.size(); }
   SourceLoc loc;
+  size_t number = 0;  // among the footprints of one analysis
 };
 using FootprintRef = std::shared_ptr<const Footprint>;
 
@@ -59,12 +61,15 @@ class Footprints {
   struct Visit;
   std::vector<Rounds> steering(const Access& access, const std::vector<Rounds>& loops,
                                const std::vector<Expr>& predicates) const;
+  /// The ids of all Vars that determine `e`.
+  const std::set<int>& vars_of(const Expr& e) const;
   bool enumerate(size_t depth, Visit& visit);
   bool touch(Visit& visit);
 
   ThreadValues values_;
   std::map<const Array*, int64_t> run_;  // elements that are always accessed together
   std::map<std::vector<int64_t>, FootprintRef> known_;
+  mutable std::map<const ir::Node*, std::set<int>> vars_;
   std::vector<int16_t> thread_, warp_;  // scratch of of(), one per run; all kNobody between calls
 };
 

@@ -1,36 +1,30 @@
 #include "codegen/analysis/pending_accesses.h"
 
-#include <algorithm>
 #include <utility>
 
 namespace tessera::codegen {
-namespace {
 
-template <class T>
-void insert_new(std::vector<T>& into, const T& item) {
-  if (std::find(into.begin(), into.end(), item) == into.end()) into.push_back(item);
+void PendingList::insert(const PendingAccess& access) {
+  const size_t place = 2 * access.access->number + (access.after_warp_barrier ? 1 : 0);
+  if (place >= has_.size()) has_.resize(place + 1);
+  if (has_[place]) return;
+  has_[place] = true;
+  all_.push_back(access);
 }
 
-/// States that join mostly begin with the same accesses.
-template <class T>
-void merge_new(std::vector<T>& into, const std::vector<T>& from) {
-  for (size_t i = 0; i < from.size(); ++i) {
-    if (i >= into.size() || !(into[i] == from[i])) insert_new(into, from[i]);
+void PendingList::insert(const PendingList& other) {
+  for (const PendingAccess& access : other.all_) insert(access);
+}
+
+void PendingList::remove_ring(int ring) {
+  for (const PendingAccess& access : std::exchange(*this, {}).all_) {
+    if (access.access->array->ring != ring) insert(access);
   }
-}
-
-}  // namespace
-
-void PendingAccesses::insert(const PendingAccess& access) {
-  insert_new(pending_, access);
 }
 
 void PendingAccesses::add(const FootprintRef& access) {
-  if (access->in_flight) {
-    insert_new((access->writes ? copies_ : stores_).open, access);
-  } else {
-    insert({access, false});
-  }
+  PendingList& list = !access->in_flight ? pending_ : access->writes ? copies_.open : stores_.open;
+  list.insert({access, false});
 }
 
 void PendingAccesses::take(const Order& order, bool is_one_warp) {
@@ -52,54 +46,54 @@ void PendingAccesses::take(const Order& order, bool is_one_warp) {
 }
 
 void PendingAccesses::warp_barrier() {
-  std::vector<PendingAccess> before = std::move(pending_);
-  pending_.clear();
-  for (const PendingAccess& access : before) insert({access.access, true});
+  const PendingList before = std::exchange(pending_, {});
+  for (const PendingAccess& access : before.all()) pending_.insert({access.access, true});
 }
 
 void PendingAccesses::InFlight::commit() {
-  groups.push_back(std::move(open));
-  open.clear();
+  groups.push_back(std::exchange(open, {}));
+  if (ambiguous) join_groups();
 }
 
-void PendingAccesses::land(const std::vector<FootprintRef>& group) {
-  for (const FootprintRef& access : group) insert({access, false});
+void PendingAccesses::InFlight::join_groups() {
+  for (; groups.size() > 1; groups.erase(groups.begin() + 1)) groups[0].insert(groups[1]);
 }
 
 void PendingAccesses::wait(InFlight& accesses, int groups_in_flight) {
   if (accesses.ambiguous) {
-    for (const auto& group : accesses.groups) land(group);
+    for (const PendingList& group : accesses.groups) pending_.insert(group);
     if (groups_in_flight > 0) return;
     accesses.groups.clear();
     accesses.ambiguous = false;
   }
   const auto kept = static_cast<size_t>(groups_in_flight);
-  for (; accesses.groups.size() > kept; accesses.groups.pop_front()) land(accesses.groups.front());
+  for (; accesses.groups.size() > kept; accesses.groups.pop_front()) {
+    pending_.insert(accesses.groups.front());
+  }
 }
 
 void PendingAccesses::wait_at_mbarrier() {
-  land(copies_.open);
-  for (const auto& group : copies_.groups) land(group);
+  pending_.insert(copies_.open);
+  for (const PendingList& group : copies_.groups) pending_.insert(group);
 }
 
 void PendingAccesses::wait_at_ring(int ring) {
-  const auto is_ordered = [&](const FootprintRef& access) { return access->array->ring == ring; };
-  std::erase_if(pending_, [&](const PendingAccess& p) { return is_ordered(p.access); });
-  std::erase_if(copies_.open, is_ordered);
-  std::erase_if(stores_.open, is_ordered);
+  for (PendingList* list : {&pending_, &copies_.open, &stores_.open}) list->remove_ring(ring);
 }
 
 void PendingAccesses::InFlight::merge(const InFlight& other) {
-  merge_new(open, other.open);
+  open.insert(other.open);
   ambiguous = ambiguous || other.ambiguous || groups.size() != other.groups.size();
-  // Aligns the newest groups of both.
-  while (groups.size() < other.groups.size()) groups.emplace_front();
-  const size_t first = groups.size() - other.groups.size();
-  for (size_t i = 0; i < other.groups.size(); ++i) merge_new(groups[first + i], other.groups[i]);
+  if (ambiguous) {
+    groups.insert(groups.end(), other.groups.begin(), other.groups.end());
+    join_groups();
+    return;
+  }
+  for (size_t i = 0; i < groups.size(); ++i) groups[i].insert(other.groups[i]);
 }
 
 void PendingAccesses::merge(const PendingAccesses& other) {
-  merge_new(pending_, other.pending_);
+  pending_.insert(other.pending_);
   copies_.merge(other.copies_);
   stores_.merge(other.stores_);
 }

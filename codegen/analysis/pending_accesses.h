@@ -15,15 +15,25 @@ namespace tessera::codegen {
 struct PendingAccess {
   FootprintRef access;
   bool after_warp_barrier = false;
+};
 
-  bool operator==(const PendingAccess& other) const {
-    return access == other.access && after_warp_barrier == other.after_warp_barrier;
-  }
+/// Accesses of one analysis in the order of their first insertion, each once.
+class PendingList {
+ public:
+  const std::vector<PendingAccess>& all() const { return all_; }
+  void insert(const PendingAccess& access);
+  void insert(const PendingList& other);
+  /// Removes the accesses to tiles of the ring.
+  void remove_ring(int ring);
+
+ private:
+  std::vector<PendingAccess> all_;
+  std::vector<bool> has_;  // by the footprint's number, before and after a barrier of its warp
 };
 
 class PendingAccesses {
  public:
-  const std::vector<PendingAccess>& all() const { return pending_; }
+  const std::vector<PendingAccess>& all() const { return pending_.all(); }
 
   /// Adds an access. One in flight becomes pending when a wait completes it.
   void add(const FootprintRef& access);
@@ -37,22 +47,21 @@ class PendingAccesses {
  private:
   /// Accesses in flight that one kind of commit closes.
   struct InFlight {
-    std::vector<FootprintRef> open;                // since the last commit
-    std::deque<std::vector<FootprintRef>> groups;  // committed, oldest first
-    bool ambiguous = false;  // paths with different numbers of groups have joined
+    PendingList open;                // since the last commit
+    std::deque<PendingList> groups;  // committed, oldest first; one list if ambiguous
+    bool ambiguous = false;          // paths with different numbers of groups have joined
 
     void commit();
+    void join_groups();
     void merge(const InFlight& other);
   };
-  void insert(const PendingAccess& access);
-  void land(const std::vector<FootprintRef>& group);
-  void block_barrier() { pending_.clear(); }
+  void block_barrier() { pending_ = {}; }
   void warp_barrier();
   void wait(InFlight& accesses, int groups_in_flight);
   /// Any copy in flight may complete here or go on.
   void wait_at_mbarrier();
 
-  std::vector<PendingAccess> pending_;
+  PendingList pending_;
   InFlight copies_, stores_;  // into shared memory, and what tensor stores read there
 };
 

@@ -72,7 +72,8 @@ Expr SharedConflicts::negation(const If& branch) {
 Group SharedConflicts::order_between(const FootprintRef& before, const FootprintRef& after) {
   const bool meet = before->first < after->end() && after->first < before->end();
   if (before->array == after->array && !meet) return Group::thread;
-  const auto [entry, is_new] = orders_.try_emplace({before.get(), after.get()}, Group::thread);
+  const auto [entry, is_new] =
+      orders_.try_emplace(uint64_t{before->number} << 32 | after->number, Group::thread);
   if (is_new) entry->second = order_needed(*before, *after);
   return entry->second;
 }

@@ -2,8 +2,9 @@
 // Conflicts between shared-memory accesses: the accesses of a statement under the loops and
 // conditions around it, and their conflicts with pending ones.
 
+#include <cstdint>
 #include <map>
-#include <utility>
+#include <unordered_map>
 #include <vector>
 
 #include "codegen/analysis/footprint.h"
@@ -62,7 +63,7 @@ class SharedConflicts {
   std::vector<Rounds> loops_;  // around the current statement
   std::vector<Expr> predicates_;
   std::map<const ir::Node*, Expr> negations_;
-  std::map<std::pair<const Footprint*, const Footprint*>, Group> orders_;
+  std::unordered_map<uint64_t, Group> orders_;  // by the numbers of both footprints
 };
 
 /// The period after which the shared accesses of a loop's body, and their conditions, repeat; 1 if it

@@ -31,7 +31,7 @@ Column combine(const ThreadColumn& a, const ThreadColumn& b, int threads, const 
   return result;
 }
 
-/// compute_exactly of i32 values, by an operation that the loop over the threads knows.
+/// compute_exactly of i32 values or booleans, by an operation that the loop over the threads knows.
 template <class Compute>
 Column combine_i32(const ThreadColumn& a, const ThreadColumn& b, int threads) {
   return combine(a, b, threads, [](int64_t x, int64_t y) {
@@ -50,6 +50,16 @@ Column compute(ir::Op op, DType type, const ThreadColumn& a, const ThreadColumn&
     if (op == Op::mul) return combine_i32<ir::integer::Mul>(a, b, threads);
     if (op == Op::div && is_divisor) return combine_i32<ir::integer::Div>(a, b, threads);
     if (op == Op::mod && is_divisor) return combine_i32<ir::integer::Mod>(a, b, threads);
+    if (op == Op::bit_and) return combine_i32<ir::integer::And>(a, b, threads);
+    if (op == Op::bit_xor) return combine_i32<ir::integer::Xor>(a, b, threads);
+    if (op == Op::lt) return combine_i32<ir::integer::Less>(a, b, threads);
+    if (op == Op::le) return combine_i32<ir::integer::LessEqual>(a, b, threads);
+    if (op == Op::eq) return combine_i32<ir::integer::Equal>(a, b, threads);
+    if (op == Op::ne) return combine_i32<ir::integer::NotEqual>(a, b, threads);
+  }
+  if (type == DType::boolean) {
+    if (op == Op::logical_and) return combine_i32<ir::integer::And>(a, b, threads);
+    if (op == Op::logical_or) return combine_i32<ir::integer::Or>(a, b, threads);
   }
   return combine(a, b, threads,
                  [&](int64_t x, int64_t y) { return ir::compute_exactly(op, type, x, y); });
@@ -177,9 +187,7 @@ Column ThreadValues::evaluate(const ir::Expr& e) const {
       }
     }
     if (!a || !b) return std::nullopt;
-    return combine(*a, *b, threads_, [&](int64_t x, int64_t y) {
-      return ir::compute_exactly(e->op, e->args[0]->type, x, y);
-    });
+    return compute(e->op, e->args[0]->type, *a, *b, threads_);
   }
   if (!a) {
     const bool by_constant = e->op == Op::mod && ir::is_constant(e->args[1]);
@@ -222,9 +230,7 @@ Column ThreadValues::evaluate_modulo(const ir::Expr& e, int64_t modulus) const {
         if (!term || !is_small(*term)) continue;
         const Column rest = evaluate_modulo(e->args[index], modulus);
         if (!rest) return std::nullopt;
-        return combine(*term, *rest, threads_, [&](int64_t x, int64_t y) {
-          return ir::compute_exactly(e->op, e->args[0]->type, x, y);
-        });
+        return compute(e->op, e->args[0]->type, *term, *rest, threads_);
       }
       return std::nullopt;
     default:

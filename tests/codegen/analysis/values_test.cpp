@@ -89,8 +89,9 @@ TEST_CASE("an index is evaluated for all threads at once, or modulo a period", "
 TEST_CASE("accesses are pending until a barrier, those in flight from their wait on",
           "[analysis]") {
   const FootprintRef now = std::make_shared<Footprint>();
-  const auto in_flight = [](bool writes) {
+  auto in_flight = [count = size_t{0}](bool writes) mutable {
     auto footprint = std::make_shared<Footprint>();
+    footprint->number = ++count;
     footprint->in_flight = true;
     footprint->writes = writes;
     return FootprintRef(footprint);
