@@ -112,7 +112,9 @@ ir::Kernel by_roles(const Fp8Spec& s) {
       parts.write(at, sums.all(), through);
     });
   };
-  k.roles({role_that_loads(load, 4), role_that_multiplies(t, multiply)});
+  RoleRegisters registers;
+  if (s.by_engine != 0) registers = {multipliers(t) == 1 ? 40 : 24, 240};  // with less it spills
+  k.roles({role_that_loads(load, 4, registers), role_that_multiplies(t, multiply, registers)});
   return k.finish();
 }
 

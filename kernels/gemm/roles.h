@@ -25,13 +25,23 @@ inline dsl::Value blocks_of_roles(dsl::Builder& k, const Tile& t, const dsl::Val
   return min(clusters, k.device_blocks() / t.cluster) * t.cluster;
 }
 
+/// Registers of a thread of each role.
+struct RoleRegisters {
+  int load = 40, multiply = 232;
+};
+
 /// One warp issues tensor copies fast enough. Copies of single elements, such as scales, need all four.
-inline dsl::Role role_that_loads(const std::function<void()>& body, int warps = 1) {
-  return {.name = "load", .warps = warps, .registers = 40, .body = body};
+inline dsl::Role role_that_loads(const std::function<void()>& body, int warps = 1,
+                                 const RoleRegisters& registers = {}) {
+  return {.name = "load", .warps = warps, .registers = registers.load, .body = body};
 }
 
-inline dsl::Role role_that_multiplies(const Tile& t, const std::function<void()>& body) {
-  return {.name = "multiply", .warpgroups = multipliers(t), .registers = 232, .body = body};
+inline dsl::Role role_that_multiplies(const Tile& t, const std::function<void()>& body,
+                                      const RoleRegisters& registers = {}) {
+  return {.name = "multiply",
+          .warpgroups = multipliers(t),
+          .registers = registers.multiply,
+          .body = body};
 }
 
 }  // namespace tessera::kernels::gemm

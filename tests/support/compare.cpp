@@ -105,14 +105,6 @@ Comparison compare_steps(const std::vector<int64_t>& got, const std::vector<int6
       fmt::format("{} of {} codes are one step off, {} are allowed", apart, want.size(), allowed));
 }
 
-Comparison compare_most_bytes(const TensorView& got, const TensorView& want, int64_t allowed) {
-  int64_t apart = 0;
-  for (int64_t i = 0; i < want.size(); ++i) apart += element_bits(got, i) != element_bits(want, i);
-  if (apart <= allowed) return {};
-  return Comparison::failed(
-      fmt::format("{} of {} bytes differ, {} are allowed", apart, want.size(), allowed));
-}
-
 Comparison compare_scales(const TensorView& got, const TensorView& want, int64_t allowed) {
   int64_t apart = 0;
   for (int64_t i = 0; i < want.size(); ++i) {
@@ -221,10 +213,7 @@ Comparison compare_quantised(const TensorView& got, const TensorView& want) {
     case DType::i32:
       return compare_steps(word_bytes(got), word_bytes(want),
                            std::max<int64_t>(1, 4 * want.size() / 1000));
-    case DType::u8:  // a cache: codes, their scales, halves of bf16
-      return compare_most_bytes(got, want, std::max<int64_t>(2, want.size() / 1000));
-    case DType::bf16:  // copies
-    case DType::i64:   // counts
+    case DType::i64:  // counts
       return compare_bits(got, want);
     default:
       internal_error("no rule for quantised " + std::string(name(want.dtype)));

@@ -146,25 +146,12 @@ class CaseMaker {
     return random_tensor(dtype, shape, Values::normal, random_.next());
   }
 
-  /// The scores of a tensor of rows: multiples of 256, as the bias, so that exponentials are 1 and 0.
-  void make_exact(HostTensor& rows) {
-    const int64_t length = row_length(s_), first = length / 2;
-    for (int64_t i = 0; i < rows.size(); ++i) {
-      if (i % length >= first) rows.set_value(i, random_.below(3) == 0 ? 0.0 : -512.0);
-    }
-  }
-
   void rows(int64_t count) {
     HostTensors& in = test_.inputs;
     in["x"] = values(s_.x, {count, row_length(s_)});
     in["ape"] = values(DType::f32, {slots_of(s_.ratio), s_.channels});
     in["state"] = values(s_.x, {slots_, row_length(s_)});
-    if (!s_.format.empty()) {
-      make_exact(in["x"]);
-      make_exact(in["state"]);
-      for (int64_t i = 0; i < in["ape"].size(); ++i)
-        in["ape"].set_value(i, static_cast<double>(random_.below(2) * 256));
-    }
+    if (!s_.format.empty()) make_exponentials_exact(in, random_);
     if (s_.state != s_.x) {
       HostTensor wide(s_.state, in["state"].shape());
       for (int64_t i = 0; i < wide.size(); ++i) wide.set_value(i, in["state"].value(i));

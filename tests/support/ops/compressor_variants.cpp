@@ -4,10 +4,23 @@
 
 #include <cmath>
 
-#include "tests/support/random_tensor.h"
 #include "tests/support/tensor_of.h"
 
 namespace tessera::test {
+
+void make_exponentials_exact(HostTensors& inputs, Random& random) {
+  for (const char* name : {"x", "state"}) {
+    HostTensor& rows = inputs.at(name);
+    const int64_t length = rows.shape()[1], first = length / 2;
+    for (int64_t i = 0; i < rows.size(); ++i) {
+      if (i % length >= first) rows.set_value(i, random.below(3) == 0 ? 0.0 : -512.0);
+    }
+  }
+  HostTensor& bias = inputs.at("ape");
+  for (int64_t i = 0; i < bias.size(); ++i) {
+    bias.set_value(i, static_cast<double>(random.below(2) * 256));
+  }
+}
 
 OpCase astray(OpCase test, bool is_decode) {
   HostTensor& plan = test.inputs.at("plan");

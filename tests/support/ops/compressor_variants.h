@@ -3,8 +3,12 @@
 // with so many rows that a block takes several.
 
 #include "tests/support/ops/op_cases.h"
+#include "tests/support/random_tensor.h"
 
 namespace tessera::test {
+
+/// Makes the scores in x and state, and their bias ape, multiples of 256: all exponentials are 1 and 0.
+void make_exponentials_exact(HostTensors& inputs, Random& random);
 
 /// Fields of a plan, one in each row, that name what is not there.
 OpCase astray(OpCase test, bool is_decode);
