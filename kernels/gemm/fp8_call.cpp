@@ -57,9 +57,8 @@ void add_fp8(const Call& c, Launches& go, Groups groups) {
   const bool by_roles = s.has_depth != 0 && is_aligned && jit::has_group_products(c.device());
   const int64_t rows = rows_to_expect(c, groups);
   s.tile = by_roles ? soonest(out.shape[0], rows, c["N"], kFp8Tiles, kFp8Fixed) : kPipelined;
-  const bool is_whole = s.out_vector == kWidest / bytes(out.dtype) && s.is_f32 == 0;
-  const bool is_short = c["K"] <= kShortDepth && groups != Groups::masked;
-  s.by_engine = by_roles && is_whole && is_short ? 1 : 0;
+  const bool by_engine = is_written_by_engine(s.tile, out, s.out_vector, c["K"]);
+  s.by_engine = by_engine && groups != Groups::masked ? 1 : 0;
   // Tensor copies know where a matrix ends; other copies take vectors that lie wholly inside.
   s.k_multiple = by_roles || s.has_depth == 0 ? 1 : multiple_of(c["K"], kWidest);
   go.add(build_fp8, s,

@@ -3,8 +3,8 @@
 // Dtypes   a and b bf16, each row- or column-major, bias f32, out bf16|f32
 // Method   On sm_90a, for aligned operands: one warp loads tiles by tensor copies into a ring, two groups of
 //          four warps (one for up to 64 rows) multiply them by wgmma. The tile is the one whose waves end
-//          soonest. Each block computes tile after tile, and the next one is
-//          loaded while the last is written, up to 1024 of k by the copy engine. Otherwise a pipelined loop copies ahead, in pieces as wide as
+//          soonest. Each block computes tile after tile, and the next one is loaded while the last is written,
+//          up to 1024 of k by the copy engine. Otherwise a pipelined loop copies ahead, in pieces as wide as
 //          the alignment allows (single elements are not copied ahead), and multiplies by mma.sync.
 // Maths    sums in ascending k from +0, 16 per instruction; + bias in f32; one rounding to out. What a tile
 //          has beyond the matrices is zero, which changes no sum, so no bit depends on the tile.
@@ -13,10 +13,10 @@
 //          7168 x 16384 1236 / 1294, 4096 x 7168 313 / 316, 7168 x 2048 163 / 159; M of 1, 64 and 128 with
 //          4096 x 7168 35 / 31, 31 / 32, 33 / 31. Geometric mean of M = 4096: 0.986 x cuBLAS. Both depend on
 //          how warm the GPU is: 8192^3 took 1421 to 1575, cuBLAS 1364 to 1500.
-//          Bound: the tensor cores are busy 94 % of the time at 1.5 GHz, so power counts. Slower: 256 x 128 tiles
-//          1333 (7168 x 16384), 3 stages 1284, columns in groups of 16 1282 and of 4 1248 (of 8 1257); clusters of 2
-//          that copy b once by multicast 297 (4096^3, 176 without), for 16 KiB at a time; out by the copy engine
-//          1 to 6 % faster up to K = 1024, 3 % faster to 5 % slower from 1536 on.
+//          Bound: the tensor cores are busy 94 % of the time at 1.5 GHz, so power counts. Out by the copy
+//          engine: 1 to 6 % faster up to K = 1024, 3 % faster to 5 % slower from 1536 on. Slower (7168 x 16384):
+//          256 x 128 tiles 1333, 3 stages 1284, columns in groups of 16 1282; 4096^3 in clusters of 2 that copy
+//          b once by multicast 297 (176 without), for 16 KiB at a time. Columns in groups of 4: 1248, of 8: 1257.
 
 #include "kernels/all_ops.h"
 #include "kernels/gemm/bf16_kernel.h"
@@ -49,8 +49,7 @@ void launches(const Call& c, Launches& go) {
   s.b = gemm::operand_of(b);
   s.out_vector = gemm::operand_of(c.given("out")).vector;
   s.tile = pick_tile(c, s);
-  const bool is_whole = s.out_vector == kWidest && s.is_f32 == 0;
-  s.by_engine = s.tile.by_roles != 0 && is_whole && c["K"] <= gemm::kShortDepth ? 1 : 0;
+  s.by_engine = gemm::is_written_by_engine(s.tile, c.given("out"), s.out_vector, c["K"]) ? 1 : 0;
   // Tensor copies know where a matrix ends; other copies take vectors that lie wholly inside.
   s.m_multiple =
       s.tile.by_roles == 0 && s.a.by_column != 0 ? gemm::multiple_of(c["M"], kWidest) : 1;

@@ -13,6 +13,12 @@ int64_t ceil_div(int64_t a, int64_t b) {
 
 }  // namespace
 
+bool is_written_by_engine(const Tile& t, const TensorView& out, int vector, int64_t depth) {
+  constexpr int kWhole = 8;         // 16 bytes
+  constexpr int64_t kDepth = 1024;  // at most
+  return t.by_roles != 0 && out.dtype == DType::bf16 && vector == kWhole && depth <= kDepth;
+}
+
 Tile soonest(int64_t slabs, int64_t rows, int64_t columns, std::span<const Tile> tiles,
              int64_t fixed) {
   const auto time = [&](const Tile& t) {

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <span>
 
+#include "dsl/base/tensor_view.h"
+
 namespace tessera::kernels::gemm {
 
 struct Tile {
@@ -15,9 +17,9 @@ struct Tile {
   int32_t cluster = 1;
 };
 
-/// Up to this depth the copy engine writes tiles of out: the threads go on at once, and multiply for less long than a
-/// tile takes to write. Beyond it costs up to 5 % (H100).
-inline constexpr int64_t kShortDepth = 1024;
+/// True if the copy engine writes tiles of out: whole vectors of bf16, up to 1024 of k. The threads go on at once, and
+/// multiply for less long than a tile takes to write. Beyond it costs up to 5 % (H100).
+bool is_written_by_engine(const Tile& t, const TensorView& out, int vector, int64_t depth);
 
 /// Of these, the tile that computes `slabs` matrices [rows, columns] soonest on the 132 multiprocessors of an
 /// H200, the first of equals. A block takes as long for a tile as the tile has elements, and for what does
