@@ -26,6 +26,7 @@
 #include "codegen/passes/delay_wgmma_waits.h"
 #include "codegen/passes/expand_tiles.h"
 #include "codegen/passes/fence_proxies.h"
+#include "codegen/passes/finish_maps.h"
 #include "codegen/passes/inline_loads.h"
 #include "codegen/passes/insert_barriers.h"
 #include "codegen/passes/insert_cluster_exit_barrier.h"
@@ -133,6 +134,7 @@ constexpr Pass kPasses[] = {
      kPlaced},
     {"check_convergence", [](Lowering& l) { check_convergence(l.program, l.uniform); }, kPlaced},
     {"lower_bulk_copies", [](Lowering& l) { lower_bulk_copies(l.program); }, kBulkLowered},
+    {"finish_maps", [](Lowering& l) { finish_maps(l.program); }, kBulkLowered},
     {"place_declarations", [](Lowering& l) { place_declarations(l.program); }, kDeclared},
 };
 

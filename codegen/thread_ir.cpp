@@ -205,9 +205,16 @@ class Printer {
                      signal(copy)));
   }
   void print(const TensorCopy& copy) {
-    line(fmt::format("tensor copy {} = {}{}{}{}", target(copy.to), copy.map->name,
+    const std::string at = copy.map_at.array ? " in " + text(copy.map_at) : std::string();
+    line(fmt::format("tensor copy {} = {}{}{}{}{}", target(copy.to), copy.map->name, at,
                      list(copy.coordinates), signal(copy), copy.multicast ? ", multicast" : ""));
   }
+  void print(const WriteMap& write) {
+    line(fmt::format("write map {} = {} of {}: extents {}, strides {}", text(write.to),
+                     write.map ? write.map->name : "the one", write.tensor->name,
+                     list(write.extents), list(write.strides)));
+  }
+  void print(const AcquireMap& acquire) { line(fmt::format("acquire map {}", text(acquire.at))); }
   void print(const TensorStore& store) {
     line(fmt::format("tensor {} {} {}{} = {}", store.adds ? "add" : "store",
                      name_of(*store.to.array), store.map->name, list(store.coordinates),

@@ -244,8 +244,22 @@ struct TensorCopy {
   Access mbarrier = {};
   bool expects = false;  // see BulkCopy; `multicast`: the bytes of all parts
   bool multicast = false;
+  Access map_at = {};  // where a WriteMap has put the map; no array = the program's parameter
 
   int64_t bytes() const { return map->elements() * bits(map->tensor->dtype) / 8; }
+};
+/// Writes to global memory how the copy engine sees a tensor at a run-time address: the map that the host made, with
+/// this address, these extents and strides. All lanes of the warp name the same 128 bytes; lane 0 writes. No copy
+/// by an earlier map in the same place may be in flight. On targets that tensor maps can be written on.
+struct WriteMap {
+  TensorMapRef map;                    // null until lower_bulk_copies
+  ArrayRef tensor;                     // its extents, at least 1 each, are those of the map
+  std::vector<Expr> extents, strides;  // i64, one per dimension; strides in elements
+  Access to;                           // 16 u64
+};
+/// Tensor copies that lane 0 starts from here on see the map that it has written.
+struct AcquireMap {
+  Access at;
 };
 /// Threads that meet the condition leave the kernel.
 struct Return {
@@ -330,7 +344,7 @@ struct Stmt {
                Comment, Declare, Present, Assert, CheckIndices, Print, Dependency, ExternCall,
                AsyncCopy, AsyncCommit, AsyncWait, Break, Return, MbarrierInit, MbarrierExpect,
                MbarrierArrive, MbarrierWait, BulkCopy, TensorStore, StoreCommit, StoreWait,
-               TensorCopy>
+               TensorCopy, WriteMap, AcquireMap>
       node;
   SourceLoc loc;
   bool manual_sync = false;  // only the author's barriers order it

@@ -106,6 +106,11 @@ struct PointerOptions {
   std::vector<Arg> strides = {};  // in elements; empty = row-major
   int64_t align = 0;       // bytes that the address is a multiple of; 0 = the size of an element
   bool is_output = false;  // may be written
+  /// Memory for the tensor's map, with which tensor copies take boxes of it on sm_90a, sm_100a and sm_120a: one
+  /// row of an output u64 [rows, 16] with align 128. The first warp of the threads that come to tensor_at writes
+  /// it, so no other block has this row, and no tensor_at while copies by its map are on their way. The
+  /// kernel does not write the tensor.
+  std::optional<Ref> map = {};
 };
 
 enum class Axis : int {};  // k.reduce_sum(tile, sums, Axis(1))
@@ -231,6 +236,11 @@ class TESSERA_API Builder {
   /// that runs the kernel.
   ///
   ///   auto row = k.tensor_at(table(layer), DType::bf16, {tokens, 7168}, {.align = 16});
+  ///
+  /// With `map` the copy engine takes boxes of it. MAP_PLACE for memory of a map that is no such row.
+  ///
+  ///   auto x = k.tensor_at(table(group), DType::bf16, {rows(group), 512},
+  ///                        {.align = 16, .map = maps.tile({group, 0}, {1, 16})});
   Ref tensor_at(Arg address, DType dtype, std::vector<Arg> shape, PointerOptions options = {},
                 std::string name = "pointee", SourceLoc loc = SourceLoc::here());
   /// Sets grid and block. Call it once, before any statement, with one to three grid extents. CLUSTER

@@ -189,6 +189,7 @@ void Recorder::check_available(const ir::Buffer& buffer, SourceLoc loc) const {
          {}, buffer.loc);
   }
   check_in_scope(buffer.address, loc);
+  check_in_scope(buffer.map_row, loc);
   check_in_scope(buffer.block, loc);
   const auto view = view_scopes_.find(buffer.id);
   if (view != view_scopes_.end() && !in_scope(view->second)) {

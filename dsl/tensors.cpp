@@ -6,6 +6,37 @@
 #include "dsl/recorder.h"
 
 namespace tessera::dsl {
+namespace {
+
+constexpr int64_t kMapWords = 16;  // u64
+constexpr int64_t kMapAlign = 128;
+
+/// Sets where the map of `tensor` is.
+void set_map(const Recorder& r, ir::Buffer& tensor, const ir::Region& row, SourceLoc loc) {
+  const ir::Buffer& memory = *row.buffer;
+  const bool is_table = memory.space == ir::Space::global && memory.is_output && !memory.address &&
+                        !memory.optional && memory.dtype == DType::u64 &&
+                        memory.align % kMapAlign == 0 && memory.shape.size() == 2 &&
+                        ir::is_constant(memory.shape[1], kMapWords) &&
+                        ir::is_constant(memory.strides[0], kMapWords);
+  const auto is_whole = [](const ir::Expr& extent, int64_t count) {
+    return extent && ir::is_constant(extent, count);
+  };
+  const bool is_row = is_table && (!row.extents[0] || is_whole(row.extents[0], 1)) &&
+                      is_whole(row.extents[1], kMapWords) && ir::is_constant(row.offsets[1], 0);
+  if (!is_row) {
+    r.fail("MAP_PLACE",
+           fmt::format("the map of '{}' has no place in '{}'", tensor.name, memory.name), loc,
+           "a row of an output u64 [rows, 16] with align 128",
+           is_table ? "another part of it" : "another tensor");
+  }
+  tensor.map = row.buffer;
+  tensor.map_row = row.offsets[0];
+  r.check_available(memory, loc);
+  r.check_in_scope(tensor.map_row, loc);
+}
+
+}  // namespace
 
 void Builder::if_present(const Ref& tensor, const std::function<void()>& then,
                          const std::function<void()>& otherwise, SourceLoc loc) {
@@ -49,6 +80,7 @@ Ref Builder::tensor_at(Arg address, DType dtype, std::vector<Arg> shape, Pointer
   buffer.loc = loc;
   set_shape(r, buffer, shape, options.strides, loc);
   r.check_in_scope(buffer.address, loc);
+  if (options.map) set_map(r, buffer, options.map->region(), loc);
   Ref ref = r.new_buffer(std::move(buffer));
   r.add({ir::Pointer{ref.region().buffer}, loc});
   return ref;

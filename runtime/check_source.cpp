@@ -200,7 +200,8 @@ bool is_possible(const TensorMapParam& map, const std::vector<KernelParam>& para
   constexpr size_t kMostDimensions = 5;
   constexpr int64_t kMostExtent = 256;
   const auto at = static_cast<size_t>(map.tensor);
-  return map.tensor >= 0 && at < params.size() && params[at].is_pointer && !map.box.empty() &&
+  const bool is_of_tensor = map.tensor >= 0 && at < params.size() && params[at].is_pointer;
+  return (is_of_tensor || map.tensor == TensorMapParam::kNoTensor) && !map.box.empty() &&
          map.box.size() <= kMostDimensions &&
          std::all_of(map.box.begin(), map.box.end(),
                      [](int64_t extent) { return extent >= 1 && extent <= kMostExtent; }) &&

@@ -34,8 +34,8 @@ TensorMap encode_tensor_map(const LoadedKernel& kernel, const KernelParam& param
                             const TensorView& view) {
   const std::string& op = kernel.image->op;
   const TensorMapParam& facts = *param.map;
-  const std::string& tensor = kernel.image->params.at(static_cast<size_t>(facts.tensor)).name;
   const auto refuse = [&](std::string what, std::string expected, std::string got) {
+    const std::string& tensor = kernel.image->params.at(static_cast<size_t>(facts.tensor)).name;
     raise(ErrorKind::argument, op,
           fmt::format("tensor copies of '{}' are impossible: {}", tensor, what),
           {.argument = tensor, .expected = std::move(expected), .got = std::move(got)});

@@ -16,7 +16,7 @@ struct alignas(64) TensorMap {
 };
 
 /// The map that a parameter of `kernel` asks for, of `view`: the tensor of that call. Tensors without elements
-/// get a map of one element that no box contains. About 50 ns; no allocation.
+/// get a map of one element that no box contains, as does TensorMapParam::kNoTensor, for which `view` is empty. About 50 ns; no allocation.
 ///
 /// Errors: argument, naming the tensor and the dimension, for extents above 2^32, a rank other than the box's,
 ///         strides that are no multiple of 16 bytes or not below 2^40, or memory that does not begin at a

@@ -270,7 +270,15 @@ void Usage::look(const BulkCopy& copy) {
 void Usage::look(const TensorCopy& copy) {
   use_mbarrier(copy.mbarrier);
   use(copy.to);
+  if (copy.map_at.array) use(copy.map_at);
   for (const Expr& coordinate : copy.coordinates) use(coordinate, Role::index);
+}
+
+void Usage::look(const WriteMap& write) {
+  use(write.to);
+  use(write.tensor->address, Role::index);
+  for (const Expr& extent : write.extents) use(extent, Role::index);
+  for (const Expr& stride : write.strides) use(stride, Role::index);
 }
 
 void Usage::look(const TensorStore& store) {

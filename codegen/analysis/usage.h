@@ -114,6 +114,8 @@ class Usage {
   void look(const TensorStore& store);
   void look(const StoreCommit&) {}
   void look(const StoreWait&) {}
+  void look(const WriteMap& write);
+  void look(const AcquireMap& acquire) { use(acquire.at); }
   void use(const Expr& e, Role role);
   void use(const Access& access);
   void use(const Slice& slice, int width);

@@ -17,16 +17,7 @@ std::byte* element_address(std::byte* base, DType dtype, int64_t element) {
 
 void Machine::async_read(const Instr& instr) {
   const Transfer& from = code_.asyncs[static_cast<size_t>(instr.index)].from;
-  const Storage& memory = storage(from.storage);
-  const std::byte* base = launch_.memory[static_cast<size_t>(memory.param)].data;
-  if (base == nullptr) {
-    trap(instr, mask().begin,
-         {.code = "NULL_TENSOR",
-          .what = memory.array->name + " is null and accessed",
-          .argument = memory.array->name,
-          .expected = "memory",
-          .got = "null"});
-  }
+  const std::byte* const base = memory_of(instr, from);
   if (code_.checked) {
     check_bounds(instr, from);
     check_span(instr, from, base);
@@ -37,9 +28,8 @@ void Machine::async_read(const Instr& instr) {
 
 void Machine::async_copy(const Instr& instr) {
   const AsyncMove& move = code_.asyncs[static_cast<size_t>(instr.index)];
-  const Storage& source = storage(move.from.storage);
   const Array& target = *storage(move.to.storage).array;
-  std::byte* from = launch_.memory[static_cast<size_t>(source.param)].data;
+  std::byte* const from = memory_of(instr, move.from);
   std::byte* to = shared_ + target.shared_offset;
   const bool guarded = static_cast<bool>(instr.args[0]);
   if (code_.checked) {

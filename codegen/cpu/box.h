@@ -49,6 +49,15 @@ void for_each_row_inside(const BoxPlace& at, const Fn& fn) {
   }
 }
 
+/// A tensor map in global memory.
+struct WrittenMap {
+  const std::byte* base = nullptr;
+  std::vector<int64_t> extents, strides;
+  int32_t statement = 0;
+  int thread = 0;
+  bool is_acquired = false;
+};
+
 /// A tensor store that a thread has started. Its source is read when a wait asks for it, and its elements are in memory
 /// after a wait for them or when the block ends: as late as the program allows.
 struct StoreInFlight {

@@ -21,8 +21,7 @@ void Machine::bulk_copy(const Instr& instr) {
     check_mbarrier(signal);
   }
   if (launch_.count) count_transfer(instr, move.to);
-  const std::byte* source =
-      launch_.memory[static_cast<size_t>(storage(move.from.storage).param)].data;
+  const std::byte* const source = memory_of(instr, move.from);
   const int64_t* from = column<int64_t>(move.from.offset);
   const int64_t* to = column<int64_t>(move.to.offset);
   const auto bytes_of = [&](int64_t elements) { return elements * bits(target.dtype) / 8; };

@@ -67,6 +67,8 @@ enum class Code : uint8_t {
   mbarrier_wait,
   bulk_copy,     // starts asyncs[index]
   tensor_copy,   // starts boxes[index]
+  write_map,     // map_steps[index]
+  acquire_map,   // map_steps[index]
   tensor_store,  // starts box_stores[index]
   commit_stores,
   await_stores,  // until at most `index` groups are under way; target 1: only their reads
@@ -174,13 +176,22 @@ struct AsyncMove {
 /// A TensorCopy, or the box of a TensorStore.
 struct BoxMove {
   TensorMapRef map;
-  int tensor = -1;                     // in Bytecode::arrays
-  std::vector<Slot> extents, strides;  // uniform i64
-  std::vector<Slot> coordinates;       // i64 columns
-  Transfer to;                         // the whole box; of a store, what it reads
-  int mbarrier = -1;                   // in Bytecode::mbarriers
+  int tensor = -1;                     // in Bytecode::arrays; -1: the map is in memory
+  std::vector<Slot> extents, strides;  // uniform i64, if it is not
+  Transfer map_at;
+  std::vector<Slot> coordinates;  // i64 columns
+  Transfer to;                    // the whole box; of a store, what it reads
+  int mbarrier = -1;              // in Bytecode::mbarriers
   bool expects = false;
   bool multicast = false;
+};
+
+/// A WriteMap.
+struct MapStep {
+  ArrayRef tensor;
+  Transfer at;   // its first word
+  Slot address;  // columns of i64, like those
+  std::vector<Slot> extents, strides;
 };
 
 /// A TensorStore.
@@ -265,6 +276,7 @@ struct Bytecode {
   std::vector<AsyncMove> asyncs;
   std::vector<BoxMove> boxes;
   std::vector<BoxStore> box_stores;
+  std::vector<MapStep> map_steps;
   std::vector<MbarrierStep> mbarriers;
   std::vector<Product> products;
   std::vector<GroupProduct> group_products;

@@ -104,6 +104,15 @@ void Compiler::wait_for_signal(const Atomic& atomic) {
   top_ = mark;
 }
 
+/// To the offset of an array that begins at a run-time address.
+void Compiler::add_base(Transfer& transfer) {
+  const Slot base = out_.arrays[static_cast<size_t>(transfer.storage)].base;
+  if (!base) return;
+  const Slot sum = allocate(DType::i64, false);
+  emit(Code::compute, sum, transfer.offset, base).op = find_op(ir::Op::add, DType::i64);
+  transfer.offset = sum;
+}
+
 /// The guard comes first: only threads that pass it compute the address, and may trap.
 void Compiler::transfer(const Access& access, Transfer transfer) {
   transfer.storage = storage(access.array);
@@ -120,12 +129,8 @@ void Compiler::transfer(const Access& access, Transfer transfer) {
   const bool in_registers = access.array->space == ArraySpace::registers;
   transfer.offset = eval_i64(access.offset);
   if (!in_registers) transfer.offset = as_column(transfer.offset);
-  if (const Slot base = out_.arrays[static_cast<size_t>(transfer.storage)].base; base) {
-    const Slot sum = allocate(DType::i64, false);
-    emit(Code::compute, sum, transfer.offset, base).op = find_op(ir::Op::add, DType::i64);
-    if (access.array->space == ArraySpace::cluster) transfer.in_owner = transfer.offset;
-    transfer.offset = sum;
-  }
+  if (access.array->space == ArraySpace::cluster) transfer.in_owner = transfer.offset;
+  add_base(transfer);
   if (checked_) {
     for (const Expr& logical : access.indices) {
       transfer.indices.push_back(as_column(eval_i64(logical)));

@@ -11,6 +11,7 @@ Transfer Compiler::address(const Access& access, bool is_load) {
   result.width = access.width;
   result.is_load = is_load;
   result.offset = as_column(eval_i64(access.offset));
+  add_base(result);
   if (checked_) {
     for (const Expr& logical : access.indices) {
       result.indices.push_back(as_column(eval_i64(logical)));
@@ -133,9 +134,11 @@ BoxMove Compiler::box(const TensorMapRef& map, const std::vector<Expr>& coordina
                       const Access& shared, bool is_load) {
   BoxMove move;
   move.map = map;
-  move.tensor = storage(map->tensor);
-  for (const Expr& extent : map->tensor->shape) move.extents.push_back(eval_i64(extent));
-  for (const Expr& stride : map->strides) move.strides.push_back(eval_i64(stride));
+  if (!map->tensor->address) {
+    move.tensor = storage(map->tensor);
+    for (const Expr& extent : map->tensor->shape) move.extents.push_back(eval_i64(extent));
+    for (const Expr& stride : map->strides) move.strides.push_back(eval_i64(stride));
+  }
   for (const Expr& coordinate : coordinates) {
     move.coordinates.push_back(as_column(eval_i64(coordinate)));
   }
@@ -149,12 +152,45 @@ void Compiler::stmt(const TensorCopy& copy) {
   out_.has_bulk_copies = true;
   by_first_lane([&] {
     BoxMove move = box(copy.map, copy.coordinates, copy.to, false);
+    if (copy.map_at.array) move.map_at = address(copy.map_at, true);
     move.mbarrier = static_cast<int>(out_.mbarriers.size());
     out_.mbarriers.push_back(mbarrier(copy.mbarrier));
     move.expects = copy.expects;
     move.multicast = copy.multicast;
     emit(Code::tensor_copy).index = static_cast<int32_t>(out_.boxes.size());
     out_.boxes.push_back(std::move(move));
+  });
+}
+
+void Compiler::stmt(const WriteMap& write) {
+  by_first_lane([&] {
+    for (int word = 0; word < write.to.width; ++word) {
+      Access at = write.to;
+      at.width = 1;
+      at.offset = at.offset + ir::constant(DType::i64, word);
+      at.indices.back() = at.indices.back() + ir::index(word);
+      Transfer zero;
+      zero.is_load = false;
+      zero.value = as_column(eval(ir::constant(DType::u64, 0)));
+      transfer(at, std::move(zero));
+    }
+    MapStep step;
+    step.tensor = write.tensor;
+    step.at = address(write.to, true);
+    step.address = as_column(eval(ir::cast(DType::i64, write.tensor->address)));
+    for (const Expr& extent : write.extents) step.extents.push_back(as_column(eval_i64(extent)));
+    for (const Expr& stride : write.strides) step.strides.push_back(as_column(eval_i64(stride)));
+    emit(Code::write_map).index = static_cast<int32_t>(out_.map_steps.size());
+    out_.map_steps.push_back(std::move(step));
+  });
+}
+
+void Compiler::stmt(const AcquireMap& acquire) {
+  by_first_lane([&] {
+    MapStep step;
+    step.at = address(acquire.at, true);
+    emit(Code::acquire_map).index = static_cast<int32_t>(out_.map_steps.size());
+    out_.map_steps.push_back(std::move(step));
   });
 }
 

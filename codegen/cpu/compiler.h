@@ -61,6 +61,7 @@ class Compiler {
   void stmt(const Break& leave);
   void stmt(const Return& leave);
   Transfer address(const Access& access, bool is_load);
+  void add_base(Transfer& transfer);
   void stmt(const MbarrierInit& init);
   void stmt(const MbarrierExpect& expect);
   void stmt(const MbarrierArrive& arrive);
@@ -70,6 +71,8 @@ class Compiler {
   void stmt(const TensorStore& store);
   void stmt(const StoreCommit&) { emit(Code::commit_stores); }
   void stmt(const StoreWait& wait);
+  void stmt(const WriteMap& write);
+  void stmt(const AcquireMap& acquire);
   /// The instructions of `fn` for lane 0 of each warp.
   template <class Fn>
   void by_first_lane(const Fn& fn);

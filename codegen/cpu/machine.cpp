@@ -306,6 +306,9 @@ void Machine::perform(const Instr& instr) {
       return bulk_copy(instr);
     case Code::tensor_copy:
       return tensor_copy(instr);
+    case Code::write_map:
+    case Code::acquire_map:
+      return instr.code == Code::write_map ? write_map(instr) : acquire_map(instr);
     case Code::tensor_store:
       return tensor_store(instr);
     case Code::commit_stores:

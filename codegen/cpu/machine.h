@@ -179,6 +179,11 @@ class Machine {
   void check_box(const Instr& instr, const BoxMove& move, int lane) const;
   std::vector<std::byte> read_box(const BoxMove& move, int lane);
   BoxPlace place_of(const BoxMove& move, int lane) const;
+  // written_maps.cpp
+  void write_map(const Instr& instr);
+  void acquire_map(const Instr& instr);
+  const std::byte* place_of_map(const Transfer& at, int lane) const;
+  void check_map(const Instr& instr, const BoxMove& move, int lane) const;
   // tensor_store.cpp
   void tensor_store(const Instr& instr);
   void commit_stores();
@@ -365,7 +370,8 @@ class Machine {
     int32_t statement = 0;
   };
   std::optional<Visitor> visitor_;  // of another block, since the last cluster barrier; checked
-  std::map<int64_t, Mbarrier> mbarriers_;  // by byte of the arena
+  std::map<int64_t, Mbarrier> mbarriers_;                // by byte of the arena
+  std::map<const std::byte*, WrittenMap> written_maps_;  // by their places
   // Checked programs that use the async proxy: the last store to each byte, with its thread's number of proxy
   // fences at that time; and each thread's number of proxy fences.
   std::vector<GenericStore> stores_;

@@ -21,6 +21,7 @@ struct Mbarrier {
     int32_t statement = 0;
     int thread = 0;                   // in the cluster
     std::vector<std::byte> box = {};  // of a tensor copy: what it writes; `from` is null
+    const std::byte* map = nullptr;   // of a tensor copy: its place, if it is in memory
     std::vector<int64_t> first = {};  // of a multicast: coordinates of the block's part
   };
   /// Statement, and thread in the cluster, of the last event; statement 0 = none.

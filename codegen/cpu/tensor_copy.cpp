@@ -31,6 +31,7 @@ void Machine::tensor_copy(const Instr& instr) {
   if (launch_.count) count_transfer(instr, move.to);
   const int64_t bytes = move.map->elements() * bits(target.dtype) / 8;
   for_each_lane(mask(), [&](int lane) {
+    if (move.tensor < 0) check_map(instr, move, lane);
     if (code_.checked) check_box(instr, move, lane);
     if (move.expects) {
       Mbarrier& mbarrier = mbarrier_of(signal, lane, *this);
@@ -61,6 +62,7 @@ void Machine::start_box(const Instr& instr, const BoxMove& move, int lane, Machi
   copy.statement = instr.statement;
   copy.thread = number(lane);
   copy.box = box;
+  if (move.tensor < 0) copy.map = place_of_map(move.map_at, lane);
   if (move.multicast) {
     for (const Slot& coordinate : move.coordinates) {
       copy.first.push_back(column<int64_t>(coordinate)[lane]);
@@ -93,7 +95,7 @@ void Machine::check_part(const Instr& instr, const BoxMove& move, int lane,
       wrong += distance != 0 && distance != apart * move.map->box[d] ? 1 : 0;
     }
     if (differ == 1 && wrong == 0) continue;
-    const Array& tensor = *storage(move.tensor).array;
+    const Array& tensor = *move.map->tensor;
     trap(instr, lane,
          {.code = "MULTICAST",
           .what = fmt::format("the blocks of the cluster copy parts of different tiles of '{}' to "
@@ -109,7 +111,7 @@ void Machine::check_part(const Instr& instr, const BoxMove& move, int lane,
 
 /// Traps where the hardware would fault.
 void Machine::check_box(const Instr& instr, const BoxMove& move, int lane) const {
-  const Array& tensor = *storage(move.tensor).array;
+  const Array& tensor = *move.map->tensor;
   const Array& target = *storage(move.to.storage).array;
   const int64_t size = bits(tensor.dtype) / 8;
   const auto refuse = [&](std::string what, std::string expected, int64_t got) {
@@ -142,8 +144,9 @@ void Machine::check_box(const Instr& instr, const BoxMove& move, int lane) const
   if (inner % kPieceBytes != 0) {
     refuse("the first column", "a multiple of 16 bytes", inner);
   }
-  for (size_t d = 0; d + 1 < move.strides.size(); ++d) {
-    const int64_t stride = uniform<int64_t>(move.strides[d]) * size;
+  const std::vector<int64_t> strides = place_of(move, lane).strides;
+  for (size_t d = 0; d + 1 < strides.size(); ++d) {
+    const int64_t stride = strides[d] * size;
     if (stride % kPieceBytes == 0) continue;
     refuse(fmt::format("the stride of dimension {}", d), "a multiple of 16 bytes", stride);
   }
@@ -153,6 +156,12 @@ BoxPlace Machine::place_of(const BoxMove& move, int lane) const {
   BoxPlace place;
   place.box = move.map->box;
   for (const Slot& first : move.coordinates) place.first.push_back(column<int64_t>(first)[lane]);
+  if (move.tensor < 0) {
+    const WrittenMap& map = written_maps_.at(place_of_map(move.map_at, lane));
+    place.extents = map.extents;
+    place.strides = map.strides;
+    return place;
+  }
   for (const Slot& extent : move.extents) place.extents.push_back(uniform<int64_t>(extent));
   for (const Slot& stride : move.strides) place.strides.push_back(uniform<int64_t>(stride));
   return place;
@@ -160,12 +169,13 @@ BoxPlace Machine::place_of(const BoxMove& move, int lane) const {
 
 /// The box of a thread as it lies in shared memory; zeros outside of the tensor.
 std::vector<std::byte> Machine::read_box(const BoxMove& move, int lane) {
-  const Array& tensor = *storage(move.tensor).array;
+  const Array& tensor = *move.map->tensor;
   const Array& target = *storage(move.to.storage).array;
   const TensorMap& map = *move.map;
   const auto size = static_cast<int64_t>(bits(tensor.dtype) / 8);
   const std::byte* const base =
-      launch_.memory[static_cast<size_t>(storage(move.tensor).param)].data;
+      move.tensor < 0 ? written_maps_.at(place_of_map(move.map_at, lane)).base
+                      : launch_.memory[static_cast<size_t>(storage(move.tensor).param)].data;
   const int64_t start = target.shared_offset + column<int64_t>(move.to.offset)[lane] * size;
   std::vector<std::byte> box(static_cast<size_t>(map.elements() * size));
   int64_t read = 0;

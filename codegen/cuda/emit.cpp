@@ -37,10 +37,12 @@ KernelParam kernel_param(const Param& param) {
 KernelParam kernel_param(const Program& program, const TensorMap& map) {
   const auto tensor = std::find_if(program.params.begin(), program.params.end(),
                                    [&](const Param& p) { return p.array == map.tensor; });
-  TESSERA_CHECK(tensor != program.params.end(),
+  const bool is_written = static_cast<bool>(map.tensor->address);
+  TESSERA_CHECK(is_written || tensor != program.params.end(),
                 fmt::format("map '{}' of what is no parameter", map.name));
+  const auto at = static_cast<int>(tensor - program.params.begin());
   return {map.name, false, map.tensor->dtype,
-          TensorMapParam{static_cast<int>(tensor - program.params.begin()), map.box,
+          TensorMapParam{is_written ? TensorMapParam::kNoTensor : at, map.box,
                          static_cast<int>(map.swizzle)}};
 }
 

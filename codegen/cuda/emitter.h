@@ -67,7 +67,10 @@ class Emitter {
   void print(const TensorStore& store);
   void print(const StoreCommit&);
   void print(const StoreWait& wait);
-  std::string box_arguments(const TensorMap& map, const std::vector<Expr>& coordinates);
+  void print(const WriteMap& write);
+  void print(const AcquireMap& acquire);
+  std::string map_address(const TensorCopy& copy);
+  std::string box_arguments(std::string map, const std::vector<Expr>& coordinates);
   std::string copy_address(const Access& access);
   std::string mbarrier(const Access& at);
 

@@ -66,6 +66,7 @@ void Emitter::print(const MbarrierInit& init) {
   }
   if (std::exchange(prefetches_maps_, true)) return;  // once, where the first thread is alone
   for (const TensorMapRef& map : program_.maps) {
+    if (map->tensor->address) continue;  // the copies go by another map, in memory
     out_.line(fmt::format("{}(&{});", expressions_.call("prefetch_map"), names_.of(map.get())));
   }
 }
@@ -132,12 +133,38 @@ void Emitter::print(const TensorCopy& copy) {
                             : expressions_.call("copy_tensor");
   }
   out_.line(fmt::format("{}({}, {}, {});", function, mbarrier(copy.mbarrier), copy_address(copy.to),
-                        box_arguments(*copy.map, copy.coordinates)));
+                        box_arguments(map_address(copy), copy.coordinates)));
 }
 
-/// "&map, c0, c1", the innermost coordinate first.
-std::string Emitter::box_arguments(const TensorMap& map, const std::vector<Expr>& coordinates) {
-  std::string text = "&" + names_.of(&map);
+std::string Emitter::map_address(const TensorCopy& copy) {
+  if (!copy.map_at.array) return "&" + names_.of(copy.map.get());
+  return fmt::format("reinterpret_cast<const tensor_map*>({})", copy_address(copy.map_at));
+}
+
+void Emitter::print(const WriteMap& write) {
+  const std::string to = copy_address(write.to);
+  out_.line(fmt::format("{}({}, &{}, {});", expressions_.call("begin_map"), to,
+                        names_.of(write.map.get()), expressions_.index(write.tensor->address)));
+  const int64_t size = bits(write.tensor->dtype) / 8;
+  const size_t last = write.extents.size() - 1;
+  for (size_t d = 0; d <= last; ++d) {  // from the innermost one
+    out_.line(fmt::format("{}<{}>({}, {});", expressions_.call("set_map_extent"), d, to,
+                          expressions_.index(write.extents[last - d])));
+  }
+  for (size_t d = 1; d <= last; ++d) {
+    const Expr bytes = write.strides[last - d] * ir::constant(DType::i64, size);
+    out_.line(fmt::format("{}<{}>({}, {});", expressions_.call("set_map_stride"), d - 1, to,
+                          expressions_.index(bytes)));
+  }
+}
+
+void Emitter::print(const AcquireMap& acquire) {
+  out_.line(fmt::format("{}({});", expressions_.call("acquire_map"), copy_address(acquire.at)));
+}
+
+/// "map, c0, c1", the innermost coordinate first.
+std::string Emitter::box_arguments(std::string map, const std::vector<Expr>& coordinates) {
+  std::string text = std::move(map);
   for (size_t d = coordinates.size(); d-- > 0;) {
     text += ", " + expressions_.index(coordinates[d]);
   }
@@ -147,7 +174,8 @@ std::string Emitter::box_arguments(const TensorMap& map, const std::vector<Expr>
 void Emitter::print(const TensorStore& store) {
   out_.line(fmt::format("{}({}, {});",
                         expressions_.call(store.adds ? "add_tensor" : "store_tensor"),
-                        box_arguments(*store.map, store.coordinates), copy_address(store.from)));
+                        box_arguments("&" + names_.of(store.map.get()), store.coordinates),
+                        copy_address(store.from)));
 }
 
 void Emitter::print(const StoreCommit&) {

@@ -87,6 +87,47 @@ __device__ __forceinline__ void expect_and_copy_tensor(u64* mbarrier, void* shar
   copy_tensor(mbarrier, shared, map, coordinates...);
 }
 )"},
+    {"begin_map", "u64 tensor_map", R"(
+// Lane 0 of a warp writes a map to global memory: the given one, with another address. set_map_extent and
+// set_map_stride complete it, 0 for the innermost dimension; strides of the dimensions from 1 on in bytes.
+__device__ __forceinline__ void begin_map(u64* to, const tensor_map* map, u64 address) {
+#if __CUDA_ARCH__ >= 900
+  if (threadIdx.x % 32 != 0) return;
+  const u64* const from = reinterpret_cast<const u64*>(map);
+#pragma unroll
+  for (int i = 0; i < 16; ++i) to[i] = from[i];
+  asm volatile("tensormap.replace.tile.global_address.global.b1024.b64 [%0], %1;" ::"l"(to), "l"(address) : "memory");
+#endif
+}
+)"},
+    {"set_map_extent", "u32 u64", R"(
+template <int kDimension>
+__device__ __forceinline__ void set_map_extent(u64* map, u32 extent) {
+#if __CUDA_ARCH__ >= 900
+  if (threadIdx.x % 32 != 0) return;
+  asm volatile("tensormap.replace.tile.global_dim.global.b1024.b32 [%0], %1, %2;" ::"l"(map), "n"(kDimension), "r"(extent) : "memory");
+#endif
+}
+)"},
+    {"set_map_stride", "u64", R"(
+template <int kStride>
+__device__ __forceinline__ void set_map_stride(u64* map, u64 bytes) {
+#if __CUDA_ARCH__ >= 900
+  if (threadIdx.x % 32 != 0) return;
+  asm volatile("tensormap.replace.tile.global_stride.global.b1024.b64 [%0], %1, %2;" ::"l"(map), "n"(kStride), "l"(bytes) : "memory");
+#endif
+}
+)"},
+    {"acquire_map", "u64", R"(
+// Tensor copies that lane 0 starts from here on see the map that it wrote.
+__device__ __forceinline__ void acquire_map(const u64* map) {
+#if __CUDA_ARCH__ >= 900
+  if (threadIdx.x % 32 != 0) return;
+  asm volatile("fence.proxy.tensormap::generic.release.gpu;" ::: "memory");
+  asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(map) : "memory");
+#endif
+}
+)"},
     {"multicast_tensor", "u32 u64 tensor_map", R"(
 // As copy_tensor, into the same place of each block of the cluster whose bit is set in kBlocks; the mbarriers in
 // the same place wait for the bytes.

@@ -38,6 +38,35 @@ TensorMapRef TileLowering::map_of_tile(const ir::BufferRef& tensor, std::vector<
   return map;
 }
 
+Access TileLowering::place_of_map(const ir::Buffer& tensor, SourceLoc loc) {
+  const int words = static_cast<int>(tensor.map->shape[1]->integer);
+  ir::AccessTerms terms;
+  terms.unchecked = true;
+  return access(tensor.map, {resolve(tensor.map_row), ir::index(0)}, words, terms, loc);
+}
+
+/// The first warp writes the map of a tensor that begins here.
+void TileLowering::write_map(const ir::BufferRef& tensor, SourceLoc loc) {
+  WriteMap write;
+  write.tensor = array_of(tensor);
+  for (const Expr& extent : tensor->shape) {
+    const Expr wide = ir::cast(DType::i64, resolve(extent));
+    write.extents.push_back(math_.less(ir::index(0), extent)
+                                ? wide
+                                : ir::binary(ir::Op::max, wide, ir::constant(DType::i64, 1)));
+  }
+  for (const Expr& stride : tensor->strides) {
+    write.strides.push_back(ir::cast(DType::i64, resolve(stride)));
+  }
+  write.to = place_of_map(*tensor, loc);
+  const Expr is_first_warp = thread() < ir::index(kThreadsPerWarp);
+  when(group_.count > kThreadsPerWarp ? is_first_warp : Expr(), loc, [&] {
+    const Access at = write.to;
+    emit({std::move(write), loc});
+    emit({AcquireMap{at}, loc});
+  });
+}
+
 void TileLowering::lower_tensor_copy(const ir::Loop& loop, SourceLoc loc) {
   const auto& load = load_of(loop);
   const auto& store = store_of(loop);
@@ -68,6 +97,7 @@ void TileLowering::lower_tensor_copy(const ir::Loop& loop, SourceLoc loc) {
     copy.coordinates.push_back(coordinate_of(first, tensor.shape[d]));
   }
   copy.map = map_of_tile(load.buffer, std::move(box));
+  if (tensor.map) copy.map_at = place_of_map(tensor, loc);
   check_indices(
       load, [&](const Expr& e) { return at(e); }, loc);
   check_indices(

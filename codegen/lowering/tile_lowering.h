@@ -144,6 +144,8 @@ class TileLowering {
   Expr coordinate_of(const Expr& first, const Expr& extent) const;
   /// A new map for boxes of a tensor, as wide as a tile.
   TensorMapRef map_of_tile(const ir::BufferRef& tensor, std::vector<int64_t> box);
+  Access place_of_map(const ir::Buffer& tensor, SourceLoc loc);
+  void write_map(const ir::BufferRef& tensor, SourceLoc loc);
 
   // lower_reduce.cpp
   void lower_reduce(const ir::Reduce& reduce, SourceLoc loc);

@@ -11,6 +11,7 @@
 #include "codegen/analysis/common_values.h"
 #include "codegen/analysis/disjoint_parts.h"
 #include "codegen/analysis/index_form.h"
+#include "codegen/passes/copy_sides.h"
 #include "codegen/tile_ir/effects.h"
 #include "dsl/base/error.h"
 
@@ -27,16 +28,6 @@ constexpr size_t kMostMaps = 16;  // of a kernel, 128 bytes each
 /// As the author wrote it.
 const ir::Expr& without_cast(const ir::Expr& e) {
   return e->op == ir::Op::cast ? e->args[0] : e;
-}
-
-/// The tensor and the tile of a copy.
-struct Sides {
-  const ir::Region &tensor, &tile;
-  bool stores = false;  // from the tile to the tensor
-};
-Sides sides_of(const ir::Copy& copy) {
-  const bool stores = copy.to.buffer->space == ir::Space::global;
-  return stores ? Sides{copy.to, copy.from, true} : Sides{copy.from, copy.to, false};
 }
 
 /// For other targets ptxas takes it and warns that it may be slow.
@@ -65,6 +56,8 @@ class Chooser {
     for (ir::Stmt& stmt : body) {
       in_block_.note(stmt);
       in_cluster_.note(stmt);
+      if (const auto* begun = std::get_if<ir::Pointer>(&stmt.node))
+        roles_[begun->buffer->id] = role_;
       const auto* loop = std::get_if<ir::Loop>(&stmt.node);
       if (loop != nullptr && leaves_apart(loop->body)) outer.cluster = false;
       Together inside = outer;
@@ -86,7 +79,10 @@ class Chooser {
         math_.enter_scope();
         const bool is_then = branch != nullptr && &inner == &branch->then;
         if (has_stores_ && is_then) math_.add_fact(branch->condition);
+        const ir::Body* const outer_role = role_;
+        if (std::holds_alternative<ir::Roles>(stmt.node)) role_ = &inner;
         choose(inner, inside);
+        role_ = outer_role;
         math_.leave_scope();
       });
       if (fills) filled_.erase(turn->ring);
@@ -146,8 +142,10 @@ class Chooser {
     const bool is_possible = obstacle.got.empty();
     if (!is_possible && !is_automatic) refuse(copy, sides, std::move(obstacle), loc);
     const char* const instead = copy.adds ? "atomics" : sides.stores ? "stores" : "pieces";
-    if (target_.major < 9) {
-      if (target_.major > 0) note(what + ": " + instead + ": the target has no tensor copies");
+    const bool is_written = sides.tensor.buffer->map != nullptr;
+    if (target_.major < 9 || (is_written && target_.letter == 0)) {
+      const char* const lack = target_.major < 9 ? "has no tensor copies" : "writes no tensor maps";
+      if (target_.major > 0) note(fmt::format("{}: {}: the target {}", what, instead, lack));
     } else if (!is_possible) {
       note(fmt::format("{}: {}: expected {}, got {}", what, instead, obstacle.expected,
                        obstacle.got));
@@ -269,9 +267,15 @@ class Chooser {
   }
 
   /// Of the tensor's part in the kernel.
-  static Obstacle find_in_tensor(const Sides& sides) {
+  Obstacle find_in_tensor(const Sides& sides) const {
     const ir::Buffer& tensor = *sides.tensor.buffer;
-    if (tensor.address) return {"a tensor of the call", "one at an address of run time"};
+    if (tensor.address && (sides.stores || !tensor.map)) {
+      return {sides.stores ? "a tensor of the call" : "a tensor of the call, or memory for its map",
+              "one at an address of run time"};
+    }
+    if (tensor.map && roles_.at(tensor.id) != role_) {
+      return {"tensor_at in the role that copies", "tensor_at before the roles"};
+    }
     if (sides.stores && tensor.may_alias) {
       return {"a tensor that shares its memory with no other", "one that may alias another"};
     }
@@ -372,12 +376,6 @@ class Chooser {
     return {};
   }
 
-  static std::vector<int64_t> box_of(const Sides& sides) {
-    std::vector<int64_t> box;
-    for (const ir::Expr& extent : sides.tensor.extents) box.push_back(extent ? extent->integer : 1);
-    return box;
-  }
-
   const ir::Kernel& kernel_;
   const Target target_;
   std::vector<std::string>& notes_;
@@ -387,6 +385,8 @@ class Chooser {
   CommonValues in_block_{1}, in_cluster_;
   std::set<const ir::Var*> loops_;                       // indices around the statement
   std::set<int> filled_;                                 // rings that the statement fills
+  const ir::Body* role_ = nullptr;                       // around the statement
+  std::map<int, const ir::Body*> roles_;                 // in which tensors at an address begin
   std::map<int, int> num_adds_;                          // copies that add, by tensor
   std::set<std::pair<int, std::vector<int64_t>>> maps_;  // tensor and box
 };

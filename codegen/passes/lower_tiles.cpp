@@ -129,6 +129,7 @@ void TileLowering::lower(const ir::Pointer& pointer, SourceLoc loc) {
   // Each place where it begins is an array of its own: the address or the block may be another.
   arrays_.erase(pointer.buffer->id);
   emit({Declare{array_of(pointer.buffer), false}, loc});
+  if (pointer.buffer->map) write_map(pointer.buffer, loc);
 }
 
 void TileLowering::lower(const ir::Assert& check, SourceLoc loc) {

@@ -191,6 +191,7 @@ class Description {
   void operator()(const TensorCopy& copy) const {
     const bool is_grouped = !copy.mbarrier.array;
     for (const Expr& coordinate : copy.coordinates) out_.evaluates(coordinate);
+    if (copy.map_at.array) out_.memory({.access = copy.map_at, .by = Group::warp});
     out_.memory({.access = copy.to,
                  .writes = true,
                  .in_flight = true,
@@ -216,6 +217,16 @@ class Description {
                  .is_grouped = true,
                  .proxy = Proxy::async,
                  .by = Group::warp});
+  }
+  void operator()(const WriteMap& write) const {
+    out_.evaluates(write.tensor->address);
+    for (const Expr& extent : write.extents) out_.evaluates(extent);
+    for (const Expr& stride : write.strides) out_.evaluates(stride);
+    out_.memory({.access = write.to, .writes = true, .by = Group::warp});
+  }
+  void operator()(const AcquireMap& acquire) const {
+    out_.memory({.access = acquire.at, .by = Group::warp});
+    order(Order::Kind::proxy_fence, Group::thread);
   }
   void operator()(const StoreCommit&) const { order(Order::Kind::commit_stores, Group::thread); }
   void operator()(const StoreWait& wait) const {

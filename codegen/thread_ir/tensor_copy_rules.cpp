@@ -57,6 +57,9 @@ std::string_view broken_rule(const Stmt& stmt, const Program& program, bool is_p
     if (!copy->map->tensor->is_constant()) {
       return "a tensor copy is of a tensor that the kernel does not write";
     }
+    if ((copy->map_at.array != nullptr) != static_cast<bool>(copy->map->tensor->address)) {
+      return "a tensor copy has a map in memory if its tensor is at an address";
+    }
     if (copy->multicast && program.cluster == 1) {
       return "a multicast is in a program with clusters";
     }

@@ -41,7 +41,8 @@ concept Leaf = (std::is_same_v<Node, Let> || std::is_same_v<Node, Load> ||
                 std::is_same_v<Node, MbarrierArrive> || std::is_same_v<Node, MbarrierWait> ||
                 std::is_same_v<Node, BulkCopy> || std::is_same_v<Node, TensorCopy> ||
                 std::is_same_v<Node, TensorStore> || std::is_same_v<Node, StoreCommit> ||
-                std::is_same_v<Node, StoreWait>);
+                std::is_same_v<Node, StoreWait> || std::is_same_v<Node, WriteMap> ||
+                std::is_same_v<Node, AcquireMap>);
 
 /// Calls on_loop(For&), on_branch(If&) or on_roles(RoleBodies&) for a statement with bodies, else
 /// on_leaf(). For passes that depend on rounds, conditions and threads; others use walk() or

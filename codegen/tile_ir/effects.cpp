@@ -96,6 +96,8 @@ class Description {
   void operator()(const ir::Present& present) const { out_.binds(present.var, nullptr); }
   void operator()(const ir::Pointer& pointer) const {
     evaluate(pointer.buffer->address);
+    evaluate(pointer.buffer->map_row);
+    if (pointer.buffer->map) out_.uses(pointer.buffer->map, true);
     evaluate(pointer.buffer->block);
     // Other blocks may do anything with it.
     if (pointer.buffer->alias_of) out_.uses(pointer.buffer->alias_of, true);

@@ -15,8 +15,9 @@ namespace tessera {
 /// A parameter that is a tensor map: 128 bytes that the host makes of a tensor of the call, for copies of
 /// boxes of it to shared memory.
 struct TensorMapParam {
-  int tensor = -1;           // the parameter
-  std::vector<int64_t> box;  // elements, one extent per dimension of the tensor
+  static constexpr int kNoTensor = -1;  // the kernel writes address, extents and strides
+  int tensor = kNoTensor;               // the parameter
+  std::vector<int64_t> box;             // elements, one extent per dimension of the tensor
   int swizzle = 0;  // bytes of a row of the pattern in shared memory: 0 = none, 32, 64, 128
   friend bool operator==(const TensorMapParam&, const TensorMapParam&) = default;
 };

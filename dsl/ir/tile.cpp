@@ -176,9 +176,12 @@ struct Printer {
            loc);
       return;
     }
-    line(fmt::format("{} at {}: {} [{}] strides [{}] align {}", s.buffer->name,
+    line(fmt::format("{} at {}: {} [{}] strides [{}] align {}{}", s.buffer->name,
                      to_string(s.buffer->address), name(s.buffer->dtype), list(s.buffer->shape),
-                     list(s.buffer->strides), s.buffer->align),
+                     list(s.buffer->strides), s.buffer->align,
+                     s.buffer->map ? fmt::format(" map in row {} of {}",
+                                                 to_string(s.buffer->map_row), s.buffer->map->name)
+                                   : std::string()),
          loc);
   }
   void operator()(const Assert& s, SourceLoc loc) {

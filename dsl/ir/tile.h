@@ -40,6 +40,8 @@ struct Buffer {
   bool may_alias = false;    // global: may share memory with the others of which this is said
   bool dynamic = false;  // local: indices may be known at run time only, so it lies in local memory
   Expr address;          // global: u64 address of the first element; null = a tensor parameter
+  BufferRef map;         // at an address: holds its tensor map; null = it has none
+  Expr map_row;          // the first index of `map`
   BufferRef alias_of;    // reshape: same storage, same element order
   Expr block;            // cluster: rank of the block that owns it
   int ring = -1;         // shared: the ring whose stages hold it, in Kernel::rings; -1 = none

@@ -131,8 +131,8 @@ void run_on_gpu(const Prepared& prepared, Binding& binding, std::span<const Tens
   std::array<runtime::TensorMap, kMaxMaps> maps;
   size_t num_maps = 0;
   for (const KernelParam* param : prepared.maps) {
-    maps[num_maps] = runtime::encode_tensor_map(*prepared.on_device, *param,
-                                                tensors[static_cast<size_t>(param->map->tensor)]);
+    maps[num_maps] =
+        runtime::encode_tensor_map(*prepared.on_device, *param, mapped(*param->map, tensors));
     arguments[num_tensors + prepared.slot_types.size() + num_maps] = &maps[num_maps];
     ++num_maps;
   }
@@ -180,8 +180,10 @@ void check_parameters(const Plan& plan, const Prepared& prepared) {
       names + maps == image.params.size() && maps <= kMaxMaps && names + maps <= kMaxArguments,
       plan.op() + ": the compiled kernel has other parameters than its declaration");
   for (const KernelParam* map : prepared.maps) {
-    TESSERA_CHECK(static_cast<size_t>(map->map->tensor) < plan.num_tensors(),
-                  plan.op() + ": the compiled kernel maps what is no tensor");
+    const int tensor = map->map->tensor;
+    TESSERA_CHECK(
+        tensor == TensorMapParam::kNoTensor || static_cast<size_t>(tensor) < plan.num_tensors(),
+        plan.op() + ": the compiled kernel maps what is no tensor");
   }
 }
 

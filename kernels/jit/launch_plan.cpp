@@ -33,7 +33,8 @@ void LaunchPlan::operator()(std::span<void* const> data, Stream stream) const {
     for (size_t i = 0; i < launch.maps.size(); ++i) {
       const Map& map = launch.maps[i];
       TensorView view = map.view;
-      view.data = addresses[static_cast<size_t>(map.param->map->tensor)];
+      const int tensor = map.param->map->tensor;
+      if (tensor != TensorMapParam::kNoTensor) view.data = addresses[static_cast<size_t>(tensor)];
       maps[i] = runtime::encode_tensor_map(*launch.kernel, *map.param, view);
       arguments[num_others + i] = &maps[i];
     }

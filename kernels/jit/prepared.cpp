@@ -54,7 +54,7 @@ void LaunchRecorder::add(const Prepared& prepared, const Binding& binding,
   const auto num_values = static_cast<std::ptrdiff_t>(prepared.slot_types.size());
   launch.values.assign(binding.slots.begin(), binding.slots.begin() + num_values);
   for (const KernelParam* param : prepared.maps) {
-    launch.maps.push_back({param, tensors[static_cast<size_t>(param->map->tensor)]});
+    launch.maps.push_back({param, mapped(*param->map, tensors)});
   }
   launch.streamed = prepared.plan.streamed(tensors);
   launches_.push_back(std::move(launch));

@@ -32,6 +32,12 @@ struct Prepared {
   std::shared_ptr<std::atomic<int>> reported = {};         // CPU: 1 + the last one made
 };
 
+/// The tensor of a map; an empty view if it has none.
+inline TensorView mapped(const TensorMapParam& map, std::span<const TensorView> tensors) {
+  return map.tensor == TensorMapParam::kNoTensor ? TensorView()
+                                                 : tensors[static_cast<size_t>(map.tensor)];
+}
+
 /// Records the launches of a thread's calls, relative to the tensors of the outermost call.
 class LaunchRecorder {
  public:

@@ -128,7 +128,7 @@ namespace {
 
 TensorMapParam decode_map(JsonReader& item) {
   TensorMapParam map;
-  map.tensor = static_cast<int>(item.integer("map_of", 0, kMaxInt));
+  map.tensor = static_cast<int>(item.integer("map_of", TensorMapParam::kNoTensor, kMaxInt));
   map.swizzle = static_cast<int>(item.integer("swizzle", 0, kMaxInt));
   const json* box = item.list("box");
   for (size_t d = 0; box && d < box->size(); ++d) {

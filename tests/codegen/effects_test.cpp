@@ -112,6 +112,21 @@ TEST_CASE("a multicast writes to, and completes in, all blocks of the cluster") 
         "evaluates:0 writes-in-flight-async-by-warp-of-cluster:s updates-of-cluster:b");
 }
 
+TEST_CASE("a tensor map in memory is written, acquired and read by a warp") {
+  auto tensor = std::make_shared<Array>();
+  tensor->address = kZero;
+  WriteMap write;
+  write.tensor = tensor;
+  write.extents = write.strides = {kZero};
+  write.to = at(kGlobal);
+  CHECK(text_of(write) == "evaluates:0 evaluates:0 evaluates:0 writes-by-warp:g");
+  CHECK(text_of(AcquireMap{at(kGlobal)}) ==
+        "reads-by-warp:g " + order(Order::Kind::proxy_fence, Group::thread));
+  TensorCopy copy{std::make_shared<TensorMap>(), {kZero}, at(kShared), at(kMbarriers)};
+  copy.map_at = at(kGlobal);
+  CHECK(text_of(copy) == "evaluates:0 reads-by-warp:g writes-in-flight-async-by-warp:s updates:b");
+}
+
 TEST_CASE("a tensor store reads its tile and writes its tensor in flight, in groups of its own") {
   TensorStore store;
   store.coordinates = {kZero};

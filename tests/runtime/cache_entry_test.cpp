@@ -75,6 +75,15 @@ TEST_CASE("an entry gives back what went in") {
   CHECK(back->params[2].map == TensorMapParam{0, {64, 32}, 64});
 }
 
+TEST_CASE("an entry keeps a map of no tensor, which the kernel completes") {
+  Image image = sample_image();
+  image.params[2].map->tensor = TensorMapParam::kNoTensor;
+  std::string reason;
+  const auto back = decode_entry(encode_entry(sample_key(), image), sample_key(), reason);
+  REQUIRE(back);
+  CHECK(back->params.at(2).map == TensorMapParam{TensorMapParam::kNoTensor, {64, 32}, 64});
+}
+
 TEST_CASE("an entry that is truncated at any length is refused") {
   const std::string bytes = encode_entry(sample_key(), sample_image());
   for (size_t length = 0; length < bytes.size(); ++length) {

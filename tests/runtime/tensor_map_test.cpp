@@ -77,6 +77,15 @@ TEST_CASE("a tensor without elements has a map of one, at no address of anybody'
   }
 }
 
+TEST_CASE("a map that the kernel completes is that of a tensor without elements") {
+  Sample sample;
+  Image image = *sample.kernel.image;
+  image.params.back().map->tensor = TensorMapParam::kNoTensor;
+  sample.kernel.image = std::make_shared<const Image>(image);
+  sample.encode(TensorView());
+  CHECK(sample.asked() == "dtype 9, at 16, 1 by 32 x 1, 1 by 64 x 1 every 16, 0 2 0");
+}
+
 TEST_CASE("a tensor that no map can have is an argument error that names it") {
   Sample sample;
   const auto refused = [&](const TensorView& view, const std::string& words) {
