@@ -106,10 +106,10 @@ struct PointerOptions {
   std::vector<Arg> strides = {};  // in elements; empty = row-major
   int64_t align = 0;       // bytes that the address is a multiple of; 0 = the size of an element
   bool is_output = false;  // may be written
-  /// Memory for the tensor's map, with which tensor copies take boxes of it on sm_90a, sm_100a and sm_120a: one
+  /// Memory for the tensor map, by which tensor copies take boxes of the tensor on sm_90a, sm_100a and sm_120a: a
   /// row of an output u64 [rows, 16] with align 128. The first warp of the threads that come to tensor_at writes
-  /// it, so no other block has this row, and no tensor_at while copies by its map are on their way. The
-  /// kernel does not write the tensor.
+  /// the map. Each block has rows of its own, and a row may be written again only when all copies by its map have
+  /// been awaited. The kernel does not write the tensor.
   std::optional<Ref> map = {};
 };
 
@@ -237,7 +237,7 @@ class TESSERA_API Builder {
   ///
   ///   auto row = k.tensor_at(table(layer), DType::bf16, {tokens, 7168}, {.align = 16});
   ///
-  /// With `map` the copy engine takes boxes of it. MAP_PLACE for memory of a map that is no such row.
+  /// With `map` tensor copies take boxes of it; MAP_PLACE if the map is no row as PointerOptions asks for.
   ///
   ///   auto x = k.tensor_at(table(group), DType::bf16, {rows(group), 512},
   ///                        {.align = 16, .map = maps.tile({group, 0}, {1, 16})});

@@ -18,7 +18,7 @@ struct Tile {
 };
 
 /// True if the copy engine writes tiles of out: whole vectors of bf16, up to 1024 of k. The threads go on at once, and
-/// multiply for less long than a tile takes to write. Beyond it costs up to 5 % (H100).
+/// multiply for less long than a tile takes to write. Longer products lose up to 5 % by it (H100).
 bool is_written_by_engine(const Tile& t, const TensorView& out, int vector, int64_t depth);
 
 /// Of these, the tile that computes `slabs` matrices [rows, columns] soonest on the 132 multiprocessors of an
