@@ -265,6 +265,16 @@ TEST_CASE("kernels that cannot be cached or named are refused") {
     source.params[0].name = "x-y";
     CHECK(error_of(source, {9, 0, 'a'}).find("got       x-y") != std::string::npos);
   }
+  SECTION("a tensor map of what is no pointer, and not one that the kernel writes") {
+    source.params.push_back({"map", false, DType::bf16, TensorMapParam{0, {64, 32}, 64}});
+    for (const int tensor : {-2, static_cast<int>(source.params.size())}) {
+      source.params.back().map->tensor = tensor;
+      CHECK(error_of(source, {9, 0, 'a'}).find("a kernel has a tensor map that cannot be made") !=
+            std::string::npos);
+    }
+    source.params.back().map->tensor = TensorMapParam::kNoTensor;
+    CHECK(error_of(source, {9, 0, 'a'}) == "no error");
+  }
   SECTION("a family before there were any") {
     fake.state().nvrtc_version = 12080;
     CHECK([&] {
