@@ -44,19 +44,18 @@ int64_t warps_of(int64_t channels) {
 
 /// Several blocks of 256 threads wait for each other's loads, with all the registers they need.
 int blocks_per_sm(const WindowSpec& s) {
-  const bool stores_entry = s.entry.format != CacheFormat::none;
-  if (s.lanes == 32) return 1;
-  return stores_entry || s.is_ahead != 0 ? 2 : lane_channels(s) == kLaneChannels ? 3 : 4;
+  if (s.is_ahead) return 2;
+  return lane_channels(s) == kLaneChannels ? 3 : 4;
 }
 
 class Compress : CompressWindow {
  public:
   explicit Compress(const WindowSpec& s) : CompressWindow(s) {
-    if (s.entry.format != CacheFormat::none) entry_.emplace(k_, s.entry, s.channels);
+    if (s.step != Step::windows) entry_.emplace(k_, s.entry, s.channels);
   }
 
   ir::Kernel build() {
-    if (overlaps_) {
+    if (overlaps_ || s_.step == Step::entries) {
       by_warps();
     } else {
       by_block();
@@ -73,23 +72,23 @@ class Compress : CompressWindow {
     });
   }
 
-  CacheEntry::Place place_of(const Value& column) const {
-    return {column, last_ / s_.ratio * s_.ratio, location_};
-  }
-
-  /// The entry of the window that a warp has four channels a lane of, with the sum over all of them.
-  void store_entry(const Value& window, const Value& column, const Ref& values,
-                   const Value& total) {
+  /// Four channels of the entry of a window, if it is there.
+  void compute_entry(const Value& column, const Ref& values) {
     k_.if_(is_whole_, [&] {
-      const CacheEntry::Place place = place_of(column);
-      if (!overlaps_) entry_->prefetch(place);  // before, it takes registers of the rows
-      entry_->normalize(values, total, place);
-      entry_->store(values, place);
+      load(i32(0), column);
+      add_bias(i32(0), column);
+      weigh(*peak_);
+      k_.unrolled(kLaneChannels, [&](Value i) { values(i) = (*values_)(i) / (*weights_)(i); });
     });
-    if (out_) store_out(window, column, values);
+  }
+  void load_entry(const Value& window, const Value& column, const Ref& values) {
+    k_.if_(is_whole_, [&] {
+      each_run(k_, kLaneChannels, s_.out_width,
+               [&](const Value& i) { values(i) = (*entries_)(window, column + i).unchecked(); });
+    });
   }
 
-  /// Ratio 4.
+  /// A warp has 128 channels of a window: ratio 4, and entries that are there already.
   void by_warps() {
     const int64_t passes = s_.channels / kWarpChannels, warps = warps_of(s_.channels);
     const int64_t windows = warps / passes;  // of a block
@@ -100,20 +99,24 @@ class Compress : CompressWindow {
     auto column = k_.let("column", pass * kWarpChannels + k_.lane() * kLaneChannels);
     k_.wait_for_previous_kernel();
     read_plan(window);
+    const CacheEntry::Place place{column, last_ / s_.ratio * s_.ratio, location_};
     auto values = k_.local(DType::f32, {kLaneChannels}, "entry");
     k_.unrolled(kLaneChannels, [&](Value i) { values(i) = 0.0f; });
-    if (entry_) k_.if_(is_whole_, [&] { entry_->prefetch(place_of(column)); });
-    k_.if_(is_whole_, [&] {
-      load(i32(0), column);
-      add_bias(i32(0), column);
-      weigh(*peak_);
-      k_.unrolled(kLaneChannels, [&](Value i) { values(i) = (*values_)(i) / (*weights_)(i); });
-    });
-    if (s_.is_decode) k_.if_(stores_, [&] { store_token(column); });
-    if (!entry_) {
-      store_out(window, column, values);
-      return;
+    if (entry_) k_.if_(is_whole_, [&] { entry_->prefetch(place); });
+    if (s_.step == Step::entries) {
+      load_entry(window, column, values);
+    } else {
+      if (s_.is_decode) k_.if_(stores_, [&] { load_token(column); });
+      compute_entry(column, values);
+      if (s_.is_decode) k_.if_(stores_, [&] { store_token(column); });
     }
+    if (entry_) store_entry(pass, values, place);
+    if (out_) store_out(window, column, values);
+  }
+
+  /// Each warp sums the squares of its channels, and takes the sums of all warps of the window.
+  void store_entry(const Value& pass, const Ref& values, const CacheEntry::Place& place) {
+    const int64_t passes = s_.channels / kWarpChannels, warps = warps_of(s_.channels);
     auto total = k_.var(DType::f32, entry_->sum_of_squares(values), "total");
     if (passes > 1) {
       auto sums = k_.shared(DType::f32, {warps}, "sums");
@@ -122,58 +125,62 @@ class Compress : CompressWindow {
       total = sums(first);
       k_.unrolled(passes - 1, [&](Value i) { total += sums(first + (i + 1)); });
     }
-    store_entry(window, column, values, total);
+    k_.if_(is_whole_, [&] {
+      entry_->normalize(values, total, place);
+      entry_->store(values, place);
+    });
   }
 
   /// Ratio 128: a block has a span of channels of one window, or of several in turn.
   void by_block() {
-    const int64_t chunk = s_.lanes * lane_channels_;  // channels at a time
-    const int64_t spans = s_.channels / s_.span;
+    const int64_t spans = s_.channels / span_;
     if (s_.loops) per_block_ = k_.scalar("windows_per_block", DType::i32);
     blocks_ = s_.loops ? (windows_ + per_block_ - 1) / per_block_ : windows_;
-    auto at = k_.launch({blocks_ * spans}, {.threads = static_cast<int>(kGroups * s_.lanes),
-                                            .min_blocks_per_sm = blocks_per_sm(s_),
-                                            .cluster = s_.cluster});
+    auto at = k_.launch({blocks_ * spans},
+                        {.threads = kGroups * kGroupLanes, .min_blocks_per_sm = blocks_per_sm(s_)});
     k_.let_next_kernel_start();
     block_ = k_.let("block", at.x / spans);
-    first_ = k_.let("first_channel", at.x % spans * s_.span);
-    peaks_ = k_.shared(DType::f32, {kGroups, chunk}, "peaks");
-    all_weights_ = k_.shared(DType::f32, {kGroups, chunk}, "all_weights");
-    all_values_ = k_.shared(DType::f32, {kGroups, chunk}, "all_values");
-    span_ = k_.shared(DType::f32, {s_.span}, "entry");
+    first_ = k_.let("first_channel", at.x % spans * span_);
+    peaks_ = k_.shared(DType::f32, {kGroups, span_}, "peaks");
+    all_weights_ = k_.shared(DType::f32, {kGroups, span_}, "all_weights");
+    all_values_ = k_.shared(DType::f32, {kGroups, span_}, "all_values");
     k_.wait_for_previous_kernel();
     if (!s_.loops) {
       read_plan(block_);
-      k_.if_else(
-          is_whole_, [&] { compress_span(); }, [&] { k_.fill(*span_, 0.0f); });
-      if (s_.is_decode) {
-        k_.if_(stores_ && k_.thread() < s_.span / kLaneChannels,
-               [&] { store_token(first_ + k_.thread() * kLaneChannels); });
-      }
-      store_span(block_);
+      if (s_.is_decode) begin_token();
+      compress_or_fill(block_);
+      if (s_.is_decode) end_token();
     } else if (s_.is_decode) {
       by_tokens();
     } else {
       share_bias(first_);
       each_window([&](Value nth) {
         auto window = k_.let("window", nth_window(nth));
-        if (s_.is_ahead != 0) {
+        if (s_.is_ahead) {
           auto slot = first_slot(), channel = channel_of_thread();
           load_ahead(window, slot, channel);
         }
         k_.if_(window < windows_, [&] {
           read_plan(window);
-          k_.if_else(
-              is_whole_, [&] { compress_span(); }, [&] { k_.fill(*span_, 0.0f); });
-          store_span(window);
+          compress_or_fill(window);
         });
       });
     }
   }
 
+  /// The row of the token, four channels to a thread: it is on its way while the window is compressed.
+  void begin_token() {
+    token_column_ = k_.let("token_column", first_ + k_.thread() * kLaneChannels);
+    has_token_ = k_.let("has_token", stores_ && k_.thread() < span_ / kLaneChannels);
+    k_.if_(has_token_, [&] { load_token(token_column_); });
+  }
+  void end_token() {
+    k_.if_(has_token_, [&] { store_token(token_column_); });
+  }
+
   template <class Fn>
   void each_window(const Fn& body) {
-    if (s_.is_ahead == 0) return k_.serial(0, per_block_, body);
+    if (!s_.is_ahead) return k_.serial(0, per_block_, body);
     k_.pipelined(0, per_block_, {.stages = 1, .in_place = true}, body);
   }
 
@@ -183,8 +190,8 @@ class Compress : CompressWindow {
   /// Decode, several tokens to a block: the rows of all are stored first, side by side, then the few
   /// windows that end are compressed.
   void by_tokens() {
-    const int64_t threads = s_.span / kLaneChannels;  // of a token
-    const int64_t at_once = kGroups * s_.lanes / threads;
+    const int64_t threads = span_ / kLaneChannels;  // of a token
+    const int64_t at_once = kGroups * kGroupLanes / threads;
     auto ends = k_.shared(DType::i32, {kMostTokens}, "ends");
     auto place = k_.let("place", k_.thread() / threads);
     auto column = k_.let("column_of_thread", first_ + k_.thread() % threads * kLaneChannels);
@@ -193,9 +200,12 @@ class Compress : CompressWindow {
       k_.if_(place < at_once && nth < per_block_, [&] {
         auto token = k_.let("token", nth_window(nth));
         read_plan(token);
-        k_.if_(stores_, [&] { store_token(column); });
+        k_.if_(stores_, [&] {
+          load_token(column);
+          store_token(column);
+        });
         k_.if_(k_.thread() % threads == 0, [&] { ends(nth) = select(is_whole_, 1, 0); });
-        if (out_) {
+        if (s_.fills_out) {
           k_.if_(token < windows_ && !Value(is_whole_), [&] {
             each_run(k_, kLaneChannels, s_.out_width, [&](const Value& i) {
               (*out_)(token, column + i).unchecked() = cast(s_.out, 0.0f);
@@ -208,41 +218,32 @@ class Compress : CompressWindow {
       k_.if_(ends(nth) != 0, [&] {
         auto window = k_.let("window", nth_window(nth));
         read_plan(window);
-        compress_span();
-        store_span(window);
+        compress_span(window);
       });
     });
   }
 
+  void compress_or_fill(const Value& window) {
+    k_.if_else(
+        is_whole_, [&] { compress_span(window); },
+        [&] {
+          if (!s_.fills_out) return;
+          k_.parallel({span_}, [&](Value c) {
+            (*out_)(window, first_ + c).unchecked() = cast(s_.out, 0.0f);
+          });
+        });
+  }
+
+  Value channel_of_thread() { return k_.let("mine", k_.thread() % kGroupLanes * lane_channels_); }
+  Value first_slot() { return k_.let("first_slot", k_.thread() / kGroupLanes * kGroup); }
+
   /// The channels of the block of an entry.
-  void compress_span() {
-    const int64_t chunk = s_.lanes * lane_channels_;
-    k_.serial(0, s_.span / chunk, [&](Value i) {
-      compress_chunk(first_ + i * chunk, *span_, k_.let("chunk_start", i * chunk));
-    });
-  }
-
-  void store_span(const Value& window) {
-    if (entry_) {
-      share_entry(window, first_, *span_);
-      return;
-    }
-    k_.parallel({s_.span}, [&](Value c) {
-      (*out_)(window, first_ + c).unchecked() = cast(s_.out, (*span_)(c));
-    });
-  }
-
-  Value channel_of_thread() { return k_.let("mine", k_.thread() % s_.lanes * lane_channels_); }
-  Value first_slot() { return k_.let("first_slot", k_.thread() / s_.lanes * kGroup); }
-
-  /// The entry's channels from `column` on to `entry` from `start` on.
-  void compress_chunk(const Value& column, const Ref& entry, const Value& start) {
-    const int64_t chunk = s_.lanes * lane_channels_;
+  void compress_span(const Value& window) {
     auto mine = channel_of_thread();
-    auto group_of_thread = k_.let("group", k_.thread() / s_.lanes);
+    auto group_of_thread = k_.let("group", k_.thread() / kGroupLanes);
     auto slot = first_slot();
-    load(slot, column + mine);
-    add_bias(slot, column + mine);
+    load(slot, first_ + mine);
+    add_bias(slot, first_ + mine);
     k_.vectorized(lane_channels_,
                   [&](Value i) { (*peaks_)(group_of_thread, mine + i) = (*peak_)(i); });
     auto peak = k_.local(DType::f32, {lane_channels_}, "peak_of_window");
@@ -257,9 +258,10 @@ class Compress : CompressWindow {
                   [&](Value i) { (*all_weights_)(group_of_thread, mine + i) = (*weights_)(i); });
     k_.vectorized(lane_channels_,
                   [&](Value i) { (*all_values_)(group_of_thread, mine + i) = (*values_)(i); });
-    k_.parallel({chunk}, [&](Value c) {
+    k_.parallel({span_}, [&](Value c) {
       const Value values = sum_of_groups(*all_values_, c);
-      entry(start + c) = values / sum_of_groups(*all_weights_, c);
+      const Value weights = sum_of_groups(*all_weights_, c);
+      (*out_)(window, first_ + c).unchecked() = cast(s_.out, values / weights);
     });
   }
 
@@ -274,34 +276,12 @@ class Compress : CompressWindow {
     return k_.let("sum_of_groups", parts(0));
   }
 
-  /// Norm over the blocks of the window, and the channels of the block by its first warps.
-  void share_entry(const Value& window, const Value& first, const Ref& entry) {
-    const int64_t passes = s_.span / kWarpChannels;
-    auto values = k_.local(DType::f32, {kLaneChannels}, "values_of_lane");
-    auto sums = k_.shared(DType::f32, {passes}, "sums");
-    auto column = k_.let("column", k_.warp() * kWarpChannels + k_.lane() * kLaneChannels);
-    auto takes_part = k_.let("takes_part", k_.warp() < passes);
-    k_.if_(takes_part, [&] {
-      k_.vectorized(kLaneChannels, [&](Value i) { values(i) = entry(column + i); });
-      auto sum = entry_->sum_of_squares(values);
-      k_.if_(k_.lane() == 0, [&] { sums(k_.warp()) = sum; });
-    });
-    if (s_.cluster > 1) k_.sync_cluster();
-    auto total = k_.var(DType::f32, 0.0f, "total");
-    for (int64_t pass = 0; pass < s_.channels / kWarpChannels; ++pass) {
-      total += s_.cluster > 1 ? k_.of_block(sums, i32(pass / passes))(pass % passes) : sums(pass);
-    }
-    // The others have read the sums before the next window's take their place.
-    if (s_.cluster > 1 && s_.loops) k_.sync_cluster();
-    k_.if_(takes_part, [&] { store_entry(window, first + column, values, total); });
-  }
-
   std::optional<CacheEntry> entry_;
   std::optional<Ref> peaks_, all_weights_, all_values_;  // of the groups
   // Ratio 128
-  Value per_block_, blocks_;  // windows of a block; blocks of a span
-  Value block_, first_;       // among those of its span; its first channel
-  std::optional<Ref> span_;   // its channels of an entry
+  Value per_block_, blocks_;        // windows of a block; blocks of a span
+  Value block_, first_;             // among those of its span; its first channel
+  Value token_column_, has_token_;  // of decode
 };
 
 int64_t access_width(const Call& c, const char* name, int64_t most) {
@@ -311,9 +291,8 @@ int64_t access_width(const Call& c, const char* name, int64_t most) {
 
 WindowSpec window_spec(const Call& c) {
   WindowSpec s{};
-  s.cluster = 1;
   s.channels = c.i32("D");
-  s.ratio = c.i32("ratio");
+  s.ratio = static_cast<uint8_t>(c["ratio"]);
   s.x = c.dtype("x");
   s.state = c.dtype("state");
   const int64_t most = lane_channels(s);
@@ -324,19 +303,18 @@ WindowSpec window_spec(const Call& c) {
   return s;
 }
 
-/// Adds the kernel. Where there are more blocks than run at once, a block has several windows instead:
-/// those of prefill then read the bias once and copy rows of bf16 ahead, tokens of decode that end no window
-/// share a block.
-void add_kernel(const Call& c, Launches& go, WindowSpec& s, const More& more) {
-  const int64_t spans = s.channels / s.span, windows = c.given("plan").shape[0];
-  const bool has_rows = lane_channels(s) == kLaneChannels && access_width(c, "x", kAhead) == kAhead;
-  const bool stores_entry = s.entry.format != CacheFormat::none;
-  s.is_ahead = s.ratio == 128 && !s.is_decode && !stores_entry && has_rows ? 1 : 0;
+/// Adds the kernel of ratio 128. Where there are more blocks than run at once, a block has several
+/// windows instead: those of prefill then read the bias once and copy rows of bf16 ahead, tokens of
+/// decode that end no window share a block.
+void add_spans(const Call& c, Launches& go, WindowSpec s, const More& more) {
+  const int64_t spans = s.channels / span_channels(s), windows = c.given("plan").shape[0];
+  s.is_ahead =
+      !s.is_decode && lane_channels(s) == kLaneChannels && access_width(c, "x", kAhead) == kAhead;
   const int64_t at_once = std::max<int64_t>(kManyProcessors * blocks_per_sm(s) / spans, 1);
   const int64_t per_block = (windows + at_once - 1) / at_once;
-  s.loops = s.ratio == 128 && per_block > 1 && (s.is_decode || !stores_entry);
+  s.loops = per_block > 1;
   if (!s.loops) {
-    s.is_ahead = 0;
+    s.is_ahead = false;
     return go.add(build_compress, s, more);
   }
   More with_count = more;
@@ -351,28 +329,33 @@ ir::Kernel build_compress(const WindowSpec& s) {
   return Compress(s).build();
 }
 
+int64_t compress_workspace(const Call& c, int64_t windows) {
+  return c["ratio"] == 128 ? windows * c["D"] : 0;
+}
+
 void launch_compress(const Call& c, Launches& go, bool is_decode) {
   if (c.given("plan").shape[0] == 0) return;
   WindowSpec s = window_spec(c);
   s.is_decode = is_decode;
-  s.lanes =
-      is_decode && c.find("format") ? 32 : 16;  // few windows: a block has more of one at a time
+  s.has_out = s.fills_out = true;
   if (!c.find("format")) {
     s.out = c.dtype("out_dtype");
-    s.has_out = true;
-    s.span = s.ratio == 4 ? s.channels : static_cast<int32_t>(s.lanes * lane_channels(s));
-    add_kernel(c, go, s, {});
-    return;
+    return s.ratio == 4 ? go.add(build_compress, s) : add_spans(c, go, s, {});
   }
   s.out = DType::f32;
+  More more{.tensors = cache_tensors(c)};
+  if (s.ratio == 128) {
+    const TensorView entries(c.given("workspace").data, DType::f32,
+                             Dims{c.given("plan").shape[0], c["D"]}, c.device());
+    s.fills_out = false;
+    s.out_width = static_cast<uint8_t>(c.align({"out", "workspace"}) / 4);
+    add_spans(c, go, s, {.tensors = {{"out", entries}}});
+    more.tensors.push_back({"entries", entries});
+  }
+  s.step = s.ratio == 4 ? Step::store : Step::entries;
   s.has_out = c.flag("save_out");
   s.entry = entry_spec(c);
-  go.in_clusters([&](int limit) {
-    const int64_t blocks = s.channels / kWarpChannels;
-    s.cluster = s.ratio == 128 && blocks <= limit ? static_cast<int32_t>(blocks) : 1;
-    s.span = s.channels / s.cluster;
-    add_kernel(c, go, s, {.tensors = cache_tensors(c)});
-  });
+  go.add(build_compress, s, more);
 }
 
 }  // namespace tessera::kernels::serving

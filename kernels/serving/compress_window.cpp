@@ -31,11 +31,16 @@ int64_t lane_channels(const WindowSpec& s) {
   return s.ratio == 4 || (s.x == DType::bf16 && s.state == DType::bf16) ? kLaneChannels : 2;
 }
 
+int64_t span_channels(const WindowSpec& s) {
+  return kGroupLanes * lane_channels(s);
+}
+
 CompressWindow::CompressWindow(const WindowSpec& s)
     : s_(s),
       slots_(window_slots(s.ratio)),
       overlaps_(s.ratio == 4),
       lane_channels_(lane_channels(s)),
+      span_(span_channels(s)),
       k_("compress") {
   const int64_t length = s.channels * (overlaps_ ? 4 : 2);
   const auto rows = [&](const char* name, DType dtype, int64_t width, const Value& count,
@@ -49,13 +54,15 @@ CompressWindow::CompressWindow(const WindowSpec& s)
   windows_ = k_.dim("windows");
   x_rows_ = k_.dim("x_rows");
   state_rows_ = k_.dim("slots");
-  x_ = rows("x", s.x, s.is_ahead != 0 ? kAhead : s.x_width, x_rows_, false);
+  x_ = rows("x", s.x, s.is_ahead ? kAhead : s.x_width, x_rows_, false);
   state_ = rows("state", s.state, s.state_width, state_rows_, s.is_decode);
-  ape_ = k_.input("ape", DType::f32, {slots_, s.channels}, {.align = 4 * s.ape_width});
   plan_ = k_.input("plan", DType::i32, {windows_, 8}, {.align = 4});
-  if (s.has_out) {
-    out_ = k_.output("out", s.out, {windows_, s.channels},
-                     {.align = int64_t{s.out_width} * bytes(s.out)});
+  const TensorOptions of_entries{.align = int64_t{s.out_width} * bytes(s.out)};
+  if (s.has_out) out_ = k_.output("out", s.out, {windows_, s.channels}, of_entries);
+  if (s.step == Step::entries) {
+    entries_ = k_.input("entries", DType::f32, {windows_, s.channels}, of_entries);
+  } else {
+    ape_ = k_.input("ape", DType::f32, {slots_, s.channels}, {.align = 4 * s.ape_width});
   }
 }
 
@@ -123,7 +130,7 @@ void CompressWindow::load_slot(const Ref& row, int64_t width, int64_t nth, const
   load_run(k_, lane_channels_, width, row, column + score * s_.channels, (*score_)(nth));
 }
 void CompressWindow::load_from_x(const Value& slot, int64_t nth, const Value& column) {
-  auto row = s_.is_decode ? row_ : row_ - (i32(slots_ - 1) - slot);
+  auto row = row_ - (i32(slots_ - 1) - slot);
   load_slot((*x_)(row).unchecked().cached(CacheHint::evict_first), s_.x_width, nth, column);
 }
 void CompressWindow::load_from_state(const Value& slot, int64_t nth, const Value& column) {
@@ -143,9 +150,9 @@ void CompressWindow::load_ahead(const Value& window, const Value& slot, const Va
   auto row = k_.let("last_row", (*plan_)(min(window, windows_ - 1), 0).unchecked());
   auto first = k_.let("first_row", select(window < windows_, row - i32(slots_ - 1), -i32(slots_)));
   for (const auto& [part, target] : {std::pair{0, &*kv_}, std::pair{1, &*score_}}) {
-    auto rows = k_.shared(s_.x, {slots_, s_.span}, part == 0 ? "kv_rows" : "score_rows");
+    auto rows = k_.shared(s_.x, {slots_, span_}, part == 0 ? "kv_rows" : "score_rows");
     auto column = first_shared_ + part * s_.channels;
-    k_.copy(x_->tile({first, column}, {slots_, s_.span}).cached(CacheHint::evict_first), rows);
+    k_.copy(x_->tile({first, column}, {slots_, span_}).cached(CacheHint::evict_first), rows);
     for (int64_t nth = 0; nth < kGroup; ++nth) {
       load_run(k_, lane_channels_, lane_channels_, rows(slot + nth), channel, (*target)(nth));
     }
@@ -154,7 +161,7 @@ void CompressWindow::load_ahead(const Value& window, const Value& slot, const Va
 
 /// Slots `first` .. `first` + 7, for the channels from `column` on.
 void CompressWindow::load(const Value& first, const Value& column) {
-  if (s_.is_ahead != 0) {
+  if (s_.is_ahead) {
     k_.if_(first < from_state_, [&] {
       for (int64_t nth = 0; nth < kGroup; ++nth) {
         k_.if_(first + nth < from_state_, [&] { load_from_state(first + nth, nth, column); });
@@ -170,7 +177,7 @@ void CompressWindow::load(const Value& first, const Value& column) {
         if (s_.is_decode && nth < kGroup - 1) {
           load_from_state(slot, nth, column);
         } else if (s_.is_decode && overlaps_) {
-          load_from_x(slot, nth, column);
+          take_token(nth);
         } else {
           k_.if_else(
               slot < from_state_, [&] { load_from_state(slot, nth, column); },
@@ -208,9 +215,9 @@ void CompressWindow::load(const Value& first, const Value& column) {
 
 /// Copies the bias of channels `first` .. `first` + span - 1 to shared memory, for add_bias.
 void CompressWindow::share_bias(const Value& first) {
-  shared_bias_ = k_.shared(DType::f32, {slots_, s_.span}, "bias");
+  shared_bias_ = k_.shared(DType::f32, {slots_, span_}, "bias");
   first_shared_ = first;
-  k_.copy(ape_->tile({0, first}, {slots_, s_.span}), *shared_bias_);
+  k_.copy(ape_->tile({0, first}, {slots_, span_}), *shared_bias_);
 }
 
 /// Biased scores of the group, and their maxima.
@@ -251,13 +258,31 @@ void CompressWindow::weigh(const Ref& peak) {
   });
 }
 
-/// The row of a token to its slot: columns `column` .. + 3 of each part.
+// ---- the row of a token
+
+void CompressWindow::load_token(const Value& column) {
+  const int64_t parts = overlaps_ ? 4 : 2;
+  if (!token_) token_ = k_.local(s_.x, {parts, kLaneChannels}, "token_row");
+  for (int64_t part = 0; part < parts; ++part) {
+    load_run(k_, kLaneChannels, s_.x_width, (*x_)(row_), column + part * s_.channels,
+             (*token_)(part));
+  }
+}
+
+/// The slot of the token itself: the row is in registers.
+void CompressWindow::take_token(int64_t nth) {
+  const auto [kv, score] = parts_of(nth);
+  k_.unrolled(lane_channels_, [&, kv = kv, score = score](Value i) {
+    (*kv_)(nth, i) = cast(kv_->dtype(), (*token_)(kv, i));
+    (*score_)(nth, i) = cast(kv_->dtype(), (*token_)(score, i));
+  });
+}
+
 void CompressWindow::store_token(const Value& column) {
-  const int64_t width = std::min(s_.x_width, s_.state_width);
   for (int64_t part = 0; part < (overlaps_ ? 4 : 2); ++part) {
-    each_run(k_, kLaneChannels, width, [&](const Value& i) {
-      auto at = column + i + part * s_.channels;
-      (*state_)(own_slot_, at).unchecked() = cast(s_.state, (*x_)(row_, at).unchecked());
+    each_run(k_, kLaneChannels, s_.state_width, [&](const Value& i) {
+      const Value at = column + i + part * s_.channels;
+      (*state_)(own_slot_, at).unchecked() = cast(s_.state, (*token_)(part, i));
     });
   }
 }

@@ -10,10 +10,13 @@
 namespace tessera::kernels::serving {
 
 inline constexpr int64_t kGroup = 8, kGroups = 16;  // slots; groups of a window of 128
+inline constexpr int64_t kGroupLanes = 16;          // threads of such a group
 inline constexpr int64_t kAhead = 8;                // elements of bf16 of a copy ahead
 
 /// Channels of a thread at a time. The eight slots of a group fit in 64 registers.
 int64_t lane_channels(const WindowSpec& s);
+/// Channels of a block, ratio 128.
+int64_t span_channels(const WindowSpec& s);
 
 /// Calls body(i) for 0 .. count - 1, in vector accesses of `width` elements.
 template <class Fn>
@@ -41,16 +44,18 @@ class CompressWindow {
   void add_bias(const dsl::Value& first, const dsl::Value& column);
   /// The sums of the group, with the maxima of the window.
   void weigh(const dsl::Ref& peak);
-  /// The row of a token to its slot: columns `column` .. + 3 of each part.
+  /// Loads columns `column` .. + 3 of each part of the row of a token.
+  void load_token(const dsl::Value& column);
+  /// Stores what load_token loaded to the token's slot.
   void store_token(const dsl::Value& column);
 
   const WindowSpec s_;
   const int64_t slots_;
   const bool overlaps_;
-  const int64_t lane_channels_;
+  const int64_t lane_channels_, span_;
   dsl::Builder k_;
   dsl::Value windows_, x_rows_, state_rows_;
-  std::optional<dsl::Ref> x_, state_, ape_, plan_, out_;
+  std::optional<dsl::Ref> x_, state_, ape_, plan_, entries_, out_;
   dsl::Value last_, location_;
   dsl::Value is_whole_;  // all rows are there, and the window ends
   dsl::Value stores_;    // of decode: the token has a slot
@@ -64,10 +69,11 @@ class CompressWindow {
   std::pair<int64_t, int64_t> parts_of(int64_t nth) const;
   void load_slot(const dsl::Ref& row, int64_t width, int64_t nth, const dsl::Value& column);
   void load_from_x(const dsl::Value& slot, int64_t nth, const dsl::Value& column);
+  void take_token(int64_t nth);
   void load_from_state(const dsl::Value& slot, int64_t nth, const dsl::Value& column);
 
   dsl::Value row_, from_state_, older_, own_, own_slot_, is_first_, is_known_;
-  std::optional<dsl::Ref> kv_, score_, biased_;
+  std::optional<dsl::Ref> kv_, score_, biased_, token_;
   std::optional<dsl::Ref> shared_bias_;
   dsl::Value first_shared_;  // its first channel
 };

@@ -109,15 +109,6 @@ TEST_CASE("compress_prefill equals its reference on the executor", "[compress_pr
   check_cases("compress_prefill", compress_prefill_cases());
 }
 
-TEST_CASE("entries of ratio 128 are the same where blocks form no clusters", "[compress_store]") {
-  const kernels::jit::TargetScope scope({8, 0, 0});
-  std::vector<OpCase> cases = compress_store_cases();
-  std::erase_if(
-      cases, [](const OpCase& test) { return std::get<int64_t>(test.params.at("ratio")) != 128; });
-  CHECK(cases.size() >= 3);
-  check_cases("compress_store", cases);
-}
-
 TEST_CASE("the compress_fwd tests catch every mutant", "[compress_fwd][mutants]") {
   check_mutants_of("compress_fwd", compress_fwd_cases(),
                    {in_field("plan", 0, 1), in_field("plan", 1, 4), in_field("plan", 2, -1),
