@@ -16,10 +16,6 @@ void launches(const Call& c, Launches& go) {
   serving::launch_compress(c, go, true);
 }
 
-int64_t elements(const Call& c) {
-  return serving::compress_workspace(c, c["B"]);
-}
-
 void check(const Call& c) {
   serving::require_windows(c);
   serving::require_cache(c);
@@ -46,7 +42,7 @@ const Op compress_decode_store_op{.name = "compress_decode_store",
       -> inout state  f32/bf16 [slots, L] rows
       -> inout cache  u8/bf16 [blocks, bytes] rows
       -> out?         f32 [B, D]  iff save_out  # before quantising; 0 where no window ends
-      workspace       f32 [elements()]
+      workspace?      f32 [B, D]  iff ratio = 128
       param  ratio {4, 128}
       param  format {bf16, v4_fp8, index_fp8, index_fp4}
       param  block_size int = 64
@@ -61,7 +57,6 @@ const Op compress_decode_store_op{.name = "compress_decode_store",
                                   .launches = launches,
                                   .check = check,
                                   .check_values = check_values,
-                                  .functions = {{"elements", elements}},
                                   .examples = R"(
       B=9 D=512 ratio=4 x=bf16 state=bf16 format=v4_fp8; B=5 D=128 ratio=4 x=f32 state=f32 format=index_fp8 hadamard=true
       B=3 D=512 ratio=128 x=bf16 state=f32 format=v4_fp8 cos_sin_layout=halves

@@ -258,10 +258,12 @@ class Compress : CompressWindow {
                   [&](Value i) { (*all_weights_)(group_of_thread, mine + i) = (*weights_)(i); });
     k_.vectorized(lane_channels_,
                   [&](Value i) { (*all_values_)(group_of_thread, mine + i) = (*values_)(i); });
-    k_.parallel({span_}, [&](Value c) {
-      const Value values = sum_of_groups(*all_values_, c);
-      const Value weights = sum_of_groups(*all_weights_, c);
-      (*out_)(window, first_ + c).unchecked() = cast(s_.out, values / weights);
+    // A channel to a thread: with vectors of channels fewer threads would sum longer.
+    k_.if_(k_.thread() < span_, [&] {
+      auto channel = k_.let("channel", k_.thread());
+      const Value values = sum_of_groups(*all_values_, channel);
+      const Value weights = sum_of_groups(*all_weights_, channel);
+      (*out_)(window, first_ + channel).unchecked() = cast(s_.out, values / weights);
     });
   }
 
@@ -329,10 +331,6 @@ ir::Kernel build_compress(const WindowSpec& s) {
   return Compress(s).build();
 }
 
-int64_t compress_workspace(const Call& c, int64_t windows) {
-  return c["ratio"] == 128 ? windows * c["D"] : 0;
-}
-
 void launch_compress(const Call& c, Launches& go, bool is_decode) {
   if (c.given("plan").shape[0] == 0) return;
   WindowSpec s = window_spec(c);
@@ -345,8 +343,7 @@ void launch_compress(const Call& c, Launches& go, bool is_decode) {
   s.out = DType::f32;
   More more{.tensors = cache_tensors(c)};
   if (s.ratio == 128) {
-    const TensorView entries(c.given("workspace").data, DType::f32,
-                             Dims{c.given("plan").shape[0], c["D"]}, c.device());
+    const TensorView& entries = c.given("workspace");
     s.fills_out = false;
     s.out_width = static_cast<uint8_t>(c.align({"out", "workspace"}) / 4);
     add_spans(c, go, s, {.tensors = {{"out", entries}}});

@@ -42,7 +42,5 @@ ir::Kernel build_compress(const WindowSpec& s);
 
 /// Adds the kernels of a call.
 void launch_compress(const Call& c, Launches& go, bool is_decode);
-/// Elements of the workspace of an op that stores the entries of `windows` windows.
-int64_t compress_workspace(const Call& c, int64_t windows);
 
 }  // namespace tessera::kernels::serving

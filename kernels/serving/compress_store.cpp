@@ -17,10 +17,6 @@ void launches(const Call& c, Launches& go) {
   serving::launch_compress(c, go, false);
 }
 
-int64_t elements(const Call& c) {
-  return serving::compress_workspace(c, c["C"]);
-}
-
 void check(const Call& c) {
   serving::require_windows(c);
   serving::require_cache(c);
@@ -46,7 +42,7 @@ const Op compress_store_op{
       cos_sin         f32 [angles, 64]
       -> inout cache  u8/bf16 [blocks, bytes] rows
       -> out?         f32 [C, D]  iff save_out  # before quantising
-      workspace       f32 [elements()]
+      workspace?      f32 [C, D]  iff ratio = 128
       param  ratio {4, 128}
       param  format {bf16, v4_fp8, index_fp8, index_fp4}
       param  block_size int = 64
@@ -62,7 +58,6 @@ const Op compress_store_op{
     .launches = launches,
     .check = check,
     .check_values = check_values,
-    .functions = {{"elements", elements}},
     .examples = R"(
       C=7 D=512 ratio=4 x=bf16 state=bf16 format=v4_fp8; C=5 D=128 ratio=4 x=f32 state=f32 format=index_fp8 hadamard=true
       C=3 D=512 ratio=128 x=bf16 state=f32 format=v4_fp8 cos_sin_layout=halves

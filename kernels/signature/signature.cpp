@@ -157,13 +157,8 @@ class Parser {
   void add_tensors(std::string row, const std::string& remark) {
     TensorRule rule;
     rule.remark = remark;
-    if (take(row, "workspace")) {
-      rule.name = "workspace";
-      rule.is_workspace = true;
-      rule.role = Role::out;
-      row = "workspace " + row;
-    }
-    if (take(row, "->")) rule.role = Role::out;
+    rule.is_workspace = row.starts_with("workspace");
+    if (take(row, "->") || rule.is_workspace) rule.role = Role::out;
     if (take(row, "acc")) rule.accumulate = true;
     if (take(row, "inout") || rule.accumulate) rule.role = Role::inout;
     const bool is_list = take(row, "list");

@@ -66,7 +66,9 @@ std::string tensors_table(const OpInfo& op, const Signature& signature) {
     if (!rule.is_workspace) continue;
     std::vector<std::string> shape;
     for (const kernels::Expression& extent : rule.shape) shape.push_back(extent.text());
-    text += fmt::format("| `{}` | memory of the call | {} | `[{}]` |  |\n", rule.name,
+    const std::string when =
+        rule.presence ? fmt::format(", given iff `{}`", rule.presence->text()) : "";
+    text += fmt::format("| `{}` | memory of the call{} | {} | `[{}]` |  |\n", rule.name, when,
                         fmt::join(rule.dtypes, "/"), fmt::join(shape, ", "));
   }
   return text + "\n";
