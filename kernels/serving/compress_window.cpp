@@ -136,6 +136,8 @@ void CompressWindow::load_from_x(const Value& slot, int64_t nth, const Value& co
 void CompressWindow::load_from_state(const Value& slot, int64_t nth, const Value& column) {
   Value row = own_ + slot;
   if (overlaps_) row = nth < kGroup / 2 ? older_ + slot : own_ + (slot - kGroup / 2);
+  // Decode loads them without a branch; weigh leaves them out.
+  if (overlaps_ && s_.is_decode && nth < kGroup / 2) row = select(is_first_, own_, row);
   load_slot((*state_)(row).unchecked(), s_.state_width, nth, column);
 }
 
@@ -184,7 +186,7 @@ void CompressWindow::load(const Value& first, const Value& column) {
               [&] { load_from_x(slot, nth, column); });
         }
       };
-      if (!overlaps_ || nth >= kGroup / 2) {
+      if (!overlaps_ || s_.is_decode || nth >= kGroup / 2) {
         present();
         continue;
       }
@@ -251,7 +253,9 @@ void CompressWindow::weigh(const Ref& peak) {
     for (int64_t nth = 0; nth < kGroup; ++nth) {
       auto weight = k_.let("weight", exp((*biased_)(nth, i) - peak(i)));
       weights = weights + weight;
-      values = fma(widened((*kv_)(nth, i)), weight, values);
+      Value kv = widened((*kv_)(nth, i));
+      if (overlaps_ && s_.is_decode && nth < kGroup / 2) kv = select(is_first_, 0.0f, kv);
+      values = fma(kv, weight, values);
     }
     (*weights_)(i) = weights;
     (*values_)(i) = values;

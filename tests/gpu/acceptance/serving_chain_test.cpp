@@ -148,7 +148,7 @@ class FusedAndChain {
         rotate_(rotate_rows(static_cast<int>(std::get<int64_t>(params_.at("ratio"))))),
         store_(store_rows()) {
     const int64_t rows = case_.inputs.at("plan").shape()[0];
-    for (const char* name : {"out", "y"}) {
+    for (const char* name : {"out", "y", "workspace"}) {
       case_.inputs[name] = HostTensor(DType::f32, {rows, kChannels});
     }
     case_.inputs["fused_cache"] = case_.inputs.at("cache");
@@ -161,6 +161,9 @@ class FusedAndChain {
     tensors.erase("out");
     tensors["cache"] = views_.at("fused_cache");
     tensors["state"] = views_.at("fused_state");
+    if (plain_params_.at("ratio") == kernels::ParamValue(int64_t{128})) {
+      tensors["workspace"] = views_.at("workspace");
+    }
     fused_.run(tensors, params_, nullptr);
   }
 

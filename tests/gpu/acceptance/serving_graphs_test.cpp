@@ -75,6 +75,7 @@ class CapturedStep {
       views_[name].device = Device::cuda(0);
     }
     upload(step.tensors);
+    for (const Step::Part& part : step.parts) allocate_workspace(part);
     jit::prepare([&] { call(); });
     graph_ = graphs_.captured(stream_.handle(), [&] { call(); });
   }
@@ -101,10 +102,22 @@ class CapturedStep {
     }
     runtime::synchronize(0);
   }
+  void allocate_workspace(const Step::Part& part) {
+    const kernels::OpInfo& op = kernels::find_op(part.op);
+    const kernels::Params params = kernels::check_params(op, part.params);
+    for (const kernels::OutputInfo& info : op.outputs(step_.of(part, views_), params)) {
+      if (!info.workspace) continue;
+      const HostTensor unset(info.dtype, info.shape);
+      workspaces_.try_emplace(part.op, unset, Device::cuda(0));
+    }
+  }
   void call() {
     for (const Step::Part& part : step_.parts) {
       const kernels::OpInfo& op = kernels::find_op(part.op);
-      op.run(step_.of(part, views_), kernels::check_params(op, part.params), stream_.handle());
+      kernels::Tensors tensors = step_.of(part, views_);
+      const auto workspace = workspaces_.find(part.op);
+      if (workspace != workspaces_.end()) tensors["workspace"] = workspace->second.view();
+      op.run(tensors, kernels::check_params(op, part.params), stream_.handle());
     }
   }
 
@@ -113,6 +126,7 @@ class CapturedStep {
   const runtime::ContextScope context_{0};
   const runtime::OwnedStream stream_;
   std::map<std::string, runtime::DeviceBuffer> memory_;
+  std::map<std::string, DeviceTensor> workspaces_;  // of the ops that have one
   kernels::Tensors views_;
   Graphs::Handle graph_ = nullptr;
 };
