@@ -106,7 +106,7 @@ class Compress : CompressWindow {
     if (s_.step == Step::entries) {
       load_entry(window, column, values);
     } else {
-      if (s_.is_decode) k_.if_(stores_, [&] { load_token(column); });
+      if (s_.is_decode) load_token(column, stores_);
       compute_entry(column, values);
       if (s_.is_decode) k_.if_(stores_, [&] { store_token(column); });
     }
@@ -168,11 +168,12 @@ class Compress : CompressWindow {
     }
   }
 
-  /// The row of the token, four channels to a thread: it is on its way while the window is compressed.
+  /// The threads of the last slots have the row of the token too: it is on its way while the window is
+  /// compressed.
   void begin_token() {
-    token_column_ = k_.let("token_column", first_ + k_.thread() * kLaneChannels);
-    has_token_ = k_.let("has_token", stores_ && k_.thread() < span_ / kLaneChannels);
-    k_.if_(has_token_, [&] { load_token(token_column_); });
+    token_column_ = k_.let("token_column", first_ + k_.thread() % kGroupLanes * lane_channels_);
+    has_token_ = k_.let("has_token", stores_ && k_.thread() / kGroupLanes == kGroups - 1);
+    load_token(token_column_, has_token_);
   }
   void end_token() {
     k_.if_(has_token_, [&] { store_token(token_column_); });
@@ -190,26 +191,23 @@ class Compress : CompressWindow {
   /// Decode, several tokens to a block: the rows of all are stored first, side by side, then the few
   /// windows that end are compressed.
   void by_tokens() {
-    const int64_t threads = span_ / kLaneChannels;  // of a token
-    const int64_t at_once = kGroups * kGroupLanes / threads;
     auto ends = k_.shared(DType::i32, {kMostTokens}, "ends");
-    auto place = k_.let("place", k_.thread() / threads);
-    auto column = k_.let("column_of_thread", first_ + k_.thread() % threads * kLaneChannels);
-    k_.serial(0, ceil_div(per_block_, at_once), [&](Value pass) {
-      auto nth = k_.let("nth", pass * at_once + place);
-      k_.if_(place < at_once && nth < per_block_, [&] {
+    auto place = k_.let("place", k_.thread() / kGroupLanes);
+    auto column = k_.let("column_of_thread", first_ + channel_of_thread());
+    k_.serial(0, ceil_div(per_block_, kGroups), [&](Value pass) {
+      auto nth = k_.let("nth", pass * kGroups + place);
+      k_.if_(nth < per_block_, [&] {
         auto token = k_.let("token", nth_window(nth));
         read_plan(token);
-        k_.if_(stores_, [&] {
-          load_token(column);
-          store_token(column);
-        });
-        k_.if_(k_.thread() % threads == 0, [&] { ends(nth) = select(is_whole_, 1, 0); });
+        load_token(column, stores_);
+        k_.if_(stores_, [&] { store_token(column); });
+        k_.if_(k_.thread() % kGroupLanes == 0, [&] { ends(nth) = select(is_whole_, 1, 0); });
         if (s_.fills_out) {
           k_.if_(token < windows_ && !Value(is_whole_), [&] {
-            each_run(k_, kLaneChannels, s_.out_width, [&](const Value& i) {
-              (*out_)(token, column + i).unchecked() = cast(s_.out, 0.0f);
-            });
+            each_run(k_, lane_channels_, std::min<int64_t>(lane_channels_, s_.out_width),
+                     [&](const Value& i) {
+                       (*out_)(token, column + i).unchecked() = cast(s_.out, 0.0f);
+                     });
           });
         }
       });
@@ -218,6 +216,7 @@ class Compress : CompressWindow {
       k_.if_(ends(nth) != 0, [&] {
         auto window = k_.let("window", nth_window(nth));
         read_plan(window);
+        begin_token();
         compress_span(window);
       });
     });
@@ -258,9 +257,7 @@ class Compress : CompressWindow {
                   [&](Value i) { (*all_weights_)(group_of_thread, mine + i) = (*weights_)(i); });
     k_.vectorized(lane_channels_,
                   [&](Value i) { (*all_values_)(group_of_thread, mine + i) = (*values_)(i); });
-    // A channel to a thread: with vectors of channels fewer threads would sum longer.
-    k_.if_(k_.thread() < span_, [&] {
-      auto channel = k_.let("channel", k_.thread());
+    k_.parallel({span_}, [&](Value channel) {
       const Value values = sum_of_groups(*all_values_, channel);
       const Value weights = sum_of_groups(*all_weights_, channel);
       (*out_)(window, first_ + channel).unchecked() = cast(s_.out, values / weights);

@@ -136,8 +136,6 @@ void CompressWindow::load_from_x(const Value& slot, int64_t nth, const Value& co
 void CompressWindow::load_from_state(const Value& slot, int64_t nth, const Value& column) {
   Value row = own_ + slot;
   if (overlaps_) row = nth < kGroup / 2 ? older_ + slot : own_ + (slot - kGroup / 2);
-  // Decode loads them without a branch; weigh leaves them out.
-  if (overlaps_ && s_.is_decode && nth < kGroup / 2) row = select(is_first_, own_, row);
   load_slot((*state_)(row).unchecked(), s_.state_width, nth, column);
 }
 
@@ -172,21 +170,16 @@ void CompressWindow::load(const Value& first, const Value& column) {
     return;
   }
   declare_slots();
+  if (s_.is_decode) return load_of_decode(first, column);
   const auto load_mixed = [&] {
     for (int64_t nth = 0; nth < kGroup; ++nth) {
       auto slot = first + nth;
       const auto present = [&] {
-        if (s_.is_decode && nth < kGroup - 1) {
-          load_from_state(slot, nth, column);
-        } else if (s_.is_decode && overlaps_) {
-          take_token(nth);
-        } else {
-          k_.if_else(
-              slot < from_state_, [&] { load_from_state(slot, nth, column); },
-              [&] { load_from_x(slot, nth, column); });
-        }
+        k_.if_else(
+            slot < from_state_, [&] { load_from_state(slot, nth, column); },
+            [&] { load_from_x(slot, nth, column); });
       };
-      if (!overlaps_ || s_.is_decode || nth >= kGroup / 2) {
+      if (!overlaps_ || nth >= kGroup / 2) {
         present();
         continue;
       }
@@ -201,16 +194,30 @@ void CompressWindow::load(const Value& first, const Value& column) {
           present);
     }
   };
-  if (s_.is_decode) {
-    load_mixed();
-    return;
-  }
   k_.if_else(
       from_state_ == 0 && !Value(is_first_),
       [&] {
         for (int64_t nth = 0; nth < kGroup; ++nth) load_from_x(first + nth, nth, column);
       },
       load_mixed);
+}
+
+/// All from the state, but the token itself. Without a branch the loads are on their way together: what is
+/// not of the window is loaded too, and left out by weigh and take_token.
+void CompressWindow::load_of_decode(const Value& first, const Value& column) {
+  for (int64_t nth = 0; nth < kGroup; ++nth) {
+    const bool may_be_token = nth == kGroup - 1;
+    Value row = own_ + (first + nth);
+    if (overlaps_) {
+      row = nth < kGroup / 2 ? select(is_first_, own_, older_ + nth) : own_ + (nth - kGroup / 2);
+    } else if (may_be_token) {
+      row = own_ + min(first + nth, i32(slots_ - 2));
+    }
+    if (!(overlaps_ && may_be_token)) {
+      load_slot((*state_)(row).unchecked(), s_.state_width, nth, column);
+    }
+    if (may_be_token) take_token(nth, first + nth == slots_ - 1);
+  }
 }
 
 // ---- weights
@@ -264,27 +271,34 @@ void CompressWindow::weigh(const Ref& peak) {
 
 // ---- the row of a token
 
-void CompressWindow::load_token(const Value& column) {
+void CompressWindow::load_token(const Value& column, const Value& is_needed) {
   const int64_t parts = overlaps_ ? 4 : 2;
-  if (!token_) token_ = k_.local(s_.x, {parts, kLaneChannels}, "token_row");
-  for (int64_t part = 0; part < parts; ++part) {
-    load_run(k_, kLaneChannels, s_.x_width, (*x_)(row_), column + part * s_.channels,
-             (*token_)(part));
-  }
+  token_.emplace(k_.local(s_.x, {parts, lane_channels_}, "token_row"));
+  k_.unrolled(lane_channels_, [&](Value i) {
+    for (int64_t part = 0; part < parts; ++part) (*token_)(part, i) = cast(s_.x, 0.0f);
+  });
+  k_.if_(is_needed, [&] {
+    for (int64_t part = 0; part < parts; ++part) {
+      load_run(k_, lane_channels_, s_.x_width, (*x_)(row_), column + part * s_.channels,
+               (*token_)(part));
+    }
+  });
 }
 
-/// The slot of the token itself: the row is in registers.
-void CompressWindow::take_token(int64_t nth) {
+/// The last slot of a window of decode is the token, in registers where `is_own`.
+void CompressWindow::take_token(int64_t nth, const Value& is_own) {
   const auto [kv, score] = parts_of(nth);
-  k_.unrolled(lane_channels_, [&, kv = kv, score = score](Value i) {
-    (*kv_)(nth, i) = cast(kv_->dtype(), (*token_)(kv, i));
-    (*score_)(nth, i) = cast(kv_->dtype(), (*token_)(score, i));
-  });
+  for (const auto& [part, to] : {std::pair{kv, &*kv_}, std::pair{score, &*score_}}) {
+    k_.unrolled(lane_channels_, [&, part = part, to = to](Value i) {
+      const Value token = cast(to->dtype(), (*token_)(part, i));
+      (*to)(nth, i) = overlaps_ ? token : select(is_own, token, (*to)(nth, i));
+    });
+  }
 }
 
 void CompressWindow::store_token(const Value& column) {
   for (int64_t part = 0; part < (overlaps_ ? 4 : 2); ++part) {
-    each_run(k_, kLaneChannels, s_.state_width, [&](const Value& i) {
+    each_run(k_, lane_channels_, s_.state_width, [&](const Value& i) {
       const Value at = column + i + part * s_.channels;
       (*state_)(own_slot_, at).unchecked() = cast(s_.state, (*token_)(part, i));
     });

@@ -44,8 +44,8 @@ class CompressWindow {
   void add_bias(const dsl::Value& first, const dsl::Value& column);
   /// The sums of the group, with the maxima of the window.
   void weigh(const dsl::Ref& peak);
-  /// Loads columns `column` .. + 3 of each part of the row of a token.
-  void load_token(const dsl::Value& column);
+  /// Where `is_needed`, loads columns `column` .. of each part of the row of a token, lane_channels_ of them; else zeros.
+  void load_token(const dsl::Value& column, const dsl::Value& is_needed);
   /// Stores what load_token loaded to the token's slot.
   void store_token(const dsl::Value& column);
 
@@ -69,7 +69,8 @@ class CompressWindow {
   std::pair<int64_t, int64_t> parts_of(int64_t nth) const;
   void load_slot(const dsl::Ref& row, int64_t width, int64_t nth, const dsl::Value& column);
   void load_from_x(const dsl::Value& slot, int64_t nth, const dsl::Value& column);
-  void take_token(int64_t nth);
+  void load_of_decode(const dsl::Value& first, const dsl::Value& column);
+  void take_token(int64_t nth, const dsl::Value& is_own);
   void load_from_state(const dsl::Value& slot, int64_t nth, const dsl::Value& column);
 
   dsl::Value row_, from_state_, older_, own_, own_slot_, is_first_, is_known_;
