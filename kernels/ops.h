@@ -1831,6 +1831,7 @@ TESSERA_API void compress_decode(const CompressDecode& call, Stream stream);
 ///   cos_sin         f32 [angles, 64]
 ///   -> inout cache  u8/bf16 [blocks, bytes] rows
 ///   -> out?         f32 [C, D]  iff save_out  # before quantising
+///   workspace?      f32 [C, D]  iff ratio = 128
 ///   param  ratio {4, 128}
 ///   param  format {bf16, v4_fp8, index_fp8, index_fp4}
 ///   param  block_size int = 64
@@ -1851,6 +1852,7 @@ struct CompressStore {
   TensorView cos_sin = {};
   TensorView cache = {};
   TensorView out = {};
+  TensorView workspace = {};
   std::optional<int64_t> ratio = {};  // must be given
   std::optional<Format> format = {};  // must be given
   int64_t block_size = 64;
@@ -1871,6 +1873,7 @@ TESSERA_API void compress_store(const CompressStore& call, Stream stream);
 ///   -> inout state  f32/bf16 [slots, L] rows
 ///   -> inout cache  u8/bf16 [blocks, bytes] rows
 ///   -> out?         f32 [B, D]  iff save_out  # before quantising; 0 where no window ends
+///   workspace?      f32 [B, D]  iff ratio = 128
 ///   param  ratio {4, 128}
 ///   param  format {bf16, v4_fp8, index_fp8, index_fp4}
 ///   param  block_size int = 64
@@ -1890,6 +1893,7 @@ struct CompressDecodeStore {
   TensorView state = {};
   TensorView cache = {};
   TensorView out = {};
+  TensorView workspace = {};
   std::optional<int64_t> ratio = {};  // must be given
   std::optional<Format> format = {};  // must be given
   int64_t block_size = 64;

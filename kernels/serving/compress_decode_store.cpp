@@ -2,7 +2,7 @@
 // entries of the windows that end, normalises and rotates them, and stores them to the KV cache.
 //
 // Dtypes   x and state f32|bf16; the cache as its format
-// Method   as compress_decode and compress_store, by one kernel
+// Method   as compress_decode and compress_store; two kernels for ratio 128
 
 #include "kernels/all_ops.h"
 #include "kernels/serving/compress_kernel.h"

@@ -3,22 +3,36 @@
 //
 // Method   ratio 4: a window is one group, its channels are those of a few warps. Every element is read
 //          once, so the bound is bytes / copy bandwidth.
-//          ratio 128: a window is 16 groups, one of each warp, which exchange maxima and sums by shared
-//          memory. Where an entry is stored, a cluster shares its channels and exchanges the norm.
-//          Where there are more blocks than run at once and no entry is stored, a block has several
-//          windows in turn, keeps its bias in shared memory, as many bytes as it reads of bf16 rows, and
-//          copies the rows of the next window there while it computes. In decode one token of 128 ends a
-//          window, and the rows of a block's tokens are stored side by side before.
+//          ratio 128: a window is 16 groups of half a warp, which exchange maxima and sums by shared
+//          memory; a block has a span of the channels. An entry that is stored goes to the workspace, and
+//          a second kernel normalises and stores it as ratio 4 does, with a warp for 128 channels.
+//          Where there are more blocks than run at once, a block has several windows in turn, keeps its
+//          bias in shared memory, as many bytes as it reads of bf16 rows, and copies the rows of the next
+//          window there while it computes. In decode one token of 128 ends a window, and the rows of a
+//          block's tokens are stored side by side before.
+//          Decode waits for three loads in turn, the plan, the rows and what the entry needs. Rows are
+//          loaded without a branch, and the token's own row once, for its slot and for the state.
 //          Rows of x are the first to leave the caches: the bias stays.
 // Maths    exp(t - max), sums of a group in ascending order, groups in pairs at distance 1, 2, 4, 8;
 //          IEEE division
-// Tuned    compress_fwd at 32 K tokens in % of a copy of as many bytes (H100): ratio 4, D = 512 bf16 92.6 (56.4 us),
-//          f32 96.7; D = 128 81.5 and 85.0, of 36 MB. Ratio 128, D = 512 bf16 81.8 (30.0 us), f32 89.8; at 128 K
-//          tokens 86.8. Bound there: two blocks of 256 threads with 121 registers issue in 46 % of the cycles
-//          between waits. Measured (us, ratio 128 at 32 K tokens, bf16 / f32): rows not marked for the caches
-//          36.0 / 58.2, marked 33.2 / 52.6, without lines in L1 36.4 / 56.4; bf16 rows ahead 30.0 (f32: 57.2);
-//          in spans of 32 channels by 3 or 4 blocks 33.6 and 32.6.
-//          compress_store, ratio 128: several windows of a block in turn 62.6, one 42.6.
+// Tuned    on an H100, in % of a copy of as many bytes at 32 K tokens, or in us
+//          compress_fwd, ratio 4: D = 512 bf16 92.6 (56.4 us), f32 96.7; D = 128 81.5 and 85.0, of 36 MB.
+//          compress_store: D = 512 bf16 87.3 (55.6 us; 92.1 at 128 K tokens), f32 93.2; D = 128 64.2 (19.8 us).
+//          Several windows of a warp in turn, the rows of the next on their way while an entry is stored, bias
+//          in registers (without): compress_fwd D = 128 17.5 us (18.2), D = 512 57.9 (56.4), 4 K tokens 10.3
+//          (11.6); compress_store D = 128 19.5 (19.7), D = 512 58.9 (55.9). With 12 warps, not 16: 23.0 and 69.
+//          compress_fwd, ratio 128, D = 512: bf16 81.8 (30.0 us), f32 89.8; at 128 K tokens 86.8. Bound there: two
+//          blocks of 256 threads with 121 registers issue in 46 % of the cycles between waits. Measured (bf16 /
+//          f32): rows not marked for the caches 36.0 / 58.2, marked 33.2 / 52.6, without lines in L1 36.4 / 56.4;
+//          bf16 rows ahead 30.0 (f32: 57.2); in spans of 32 channels by 3 or 4 blocks 33.6 and 32.6.
+//          compress_store, ratio 128, D = 512 bf16: 33.9 us. By one kernel, a cluster of blocks to a window that
+//          exchange the norm: 42.7; with several windows of a block in turn 62.6.
+//          Decode, D = 512 bf16, 1 / 32 / 256 / 1024 tokens: ratio 4 3.4 / 3.6 / 4.6 / 8.9 us, stored 4.1 / 4.3 /
+//          5.2 / 8.8; ratio 128 3.4 / 3.5 / 5.7 / 9.5, stored 5.3 / 5.9 / 7.7 / 11.3 (goal 4).
+//          Measured, ratio 128 stored, 1 / 32 / 1024 tokens: one kernel with clusters 6.6 / 6.8 / 13.6; weights
+//          and angles loaded before the norm is exchanged 6.3 / 6.8 / 13.6; the token's row in registers
+//          meanwhile 6.7 / 6.6 / 12.1; two kernels 5.7 / 5.9 / 11.3; no branch around the last slot 5.3.
+//          Ratio 4, stored, 1 token: branches around the first slots 4.4, none 4.1.
 
 #include "kernels/serving/compress_kernel.h"
 

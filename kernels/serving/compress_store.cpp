@@ -2,7 +2,7 @@
 // them to the KV cache.
 //
 // Dtypes   x and state f32|bf16; the cache as its format
-// Method   see compress_kernel.cpp and cache_entry.cpp; the entry itself is not stored.
+// Method   see compress_kernel.cpp and cache_entry.cpp
 // Maths    1 / sqrt(mean of squares + norm_eps), IEEE; the rotation by fma; scales by their rule
 
 #include "kernels/all_ops.h"
