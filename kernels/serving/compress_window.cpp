@@ -41,7 +41,7 @@ CompressWindow::CompressWindow(const WindowSpec& s)
       overlaps_(s.ratio == 4),
       lane_channels_(lane_channels(s)),
       span_(span_channels(s)),
-      k_("compress") {
+      k_(s.step == Step::entries ? "store_entries" : "compress") {
   const int64_t length = s.channels * (overlaps_ ? 4 : 2);
   const auto rows = [&](const char* name, DType dtype, int64_t width, const Value& count,
                         bool is_output) {

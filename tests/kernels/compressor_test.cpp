@@ -204,3 +204,26 @@ TEST_CASE("compress_store explains wrong arguments", "[compress_store][errors]")
         "  expected  a row stride that is a multiple of 16\n"
         "  got       u8[3, 37440], strides [37448, 1]");
 }
+
+TEST_CASE("stored entries of ratio 128 need a workspace", "[compress_store][errors]") {
+  HostTensors inputs = {
+      {"x", HostTensor(DType::bf16, {128, 1024})},    {"ape", HostTensor(DType::f32, {128, 512})},
+      {"state", HostTensor(DType::bf16, {8, 1024})},  {"plan", HostTensor(DType::i32, {2, 8})},
+      {"norm_weight", HostTensor(DType::f32, {512})}, {"cos_sin", HostTensor(DType::f32, {8, 64})},
+      {"cache", HostTensor(DType::u8, {3, 37440})}};
+  const auto told = [&] {
+    kernels::Tensors views;
+    for (const auto& [name, tensor] : inputs) views[name] = tensor.view();
+    return run_error("compress_store", views,
+                     {{"ratio", int64_t{128}}, {"format", std::string("v4_fp8")}});
+  };
+  CHECK(told() ==
+        "tessera: compress_store: argument 'workspace' is missing\n"
+        "  expected  a tensor named workspace\n"
+        "  got       ape, cache, cos_sin, norm_weight, plan, state, x");
+  inputs["workspace"] = HostTensor(DType::f32, {1, 512});
+  CHECK(told() ==
+        "tessera: compress_store: argument 'workspace' has the wrong shape\n"
+        "  expected  f32[2, 512]   (C = 2 from plan dim 0; D = 512 from ape dim 1)\n"
+        "  got       f32[1, 512] on cpu");
+}

@@ -17,7 +17,7 @@ TEST_CASE("a signature's rows become tensors, parameters, lets and rules", "[sig
     -> dot?, gate?  f32 [T]                   iff save
     -> inout seen?  i64 [3] any
     -> acc grad?    f32 [H]
-    workspace  f32 [bytes()]
+    workspace?  f32 [bytes()]                 iff save
     param  format {e4m3, e2m1}
     param  x_block_size tuple = none          iff x_sf
     param  x_sf_layout, sf_layout = row_major
@@ -53,6 +53,9 @@ TEST_CASE("a signature's rows become tensors, parameters, lets and rules", "[sig
   CHECK(s.tensors[8].role == Role::inout);
   CHECK(s.tensors[9].accumulate);
   CHECK(s.tensors[10].is_workspace);
+  CHECK(s.tensors[10].name == "workspace");
+  CHECK(s.tensors[10].presence->text() == "save");
+  CHECK_FALSE(s.tensors[10].is_input());
   REQUIRE(s.params.size() == 9);
   CHECK(s.params[2].allowed.size() == 3);
   CHECK(s.params[2].standard == ParamValue(std::string("row_major")));
