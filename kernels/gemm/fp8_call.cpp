@@ -56,7 +56,8 @@ void add_fp8(const Call& c, Launches& go, Groups groups) {
   const bool is_aligned = s.a_vector == kWidest && s.b_vector == kWidest;
   const bool by_roles = s.has_depth != 0 && is_aligned && jit::has_group_products(c.device());
   const int64_t rows = rows_to_expect(c, groups);
-  s.tile = by_roles ? soonest(out.shape[0], rows, c["N"], kFp8Tiles, kFp8Fixed) : kPipelined;
+  s.tile =
+      by_roles ? soonest(out.shape[0], rows, c["N"], fp8_tiles(groups), kFp8Fixed) : kPipelined;
   const bool by_engine = is_written_by_engine(s.tile, out, s.out_vector, c["K"]);
   s.by_engine = by_engine && groups != Groups::masked ? 1 : 0;
   // Tensor copies know where a matrix ends; other copies take vectors that lie wholly inside.

@@ -14,12 +14,24 @@ constexpr int kPipelinedBlocks = 2;  // of a multiprocessor
 
 constexpr int64_t kTurns = 4;  // of the ring in a round of the loop
 
-/// The sums of a tile: of a step of k, twice, so that a product runs while the one before is added; of all
-/// steps.
+/// True if a product runs while the same warps add the one before. Three groups of warps have registers for one part
+/// sum; the products of one run beside the additions of the others.
+bool overlaps(const Tile& t) {
+  return multipliers(t) < 3;
+}
+
+/// With less it spills.
+RoleRegisters registers_of(const Fp8Spec& s) {
+  if (!overlaps(s.tile)) return {32, 160};
+  if (s.by_engine != 0) return {multipliers(s.tile) == 1 ? 40 : 24, 240};
+  return {};
+}
+
+/// The sums of a tile: of a step of k, twice where products overlap; of all steps.
 class Sums {
  public:
-  Sums(dsl::Builder& k, const Tile& t) : k_(k), t_(t) {
-    for (size_t i = 0; i < 2; ++i) {
+  Sums(dsl::Builder& k, const Tile& t) : k_(k), t_(t), count_(overlaps(t) ? 2 : 1) {
+    for (size_t i = 0; i < count_; ++i) {
       parts_.push_back(k.fragment(DType::f32, {t.rows, t.columns}, "part"));
       scales_.push_back(k.fragment(DType::f32, {t.rows}, "scale"));
     }
@@ -29,7 +41,7 @@ class Sums {
   const Ref& all() const { return *all_; }
   /// Multiplies step number `i`; add(i) ends it.
   void multiply(const StepTiles& tiles, int64_t i = 0) {
-    const auto at = static_cast<size_t>(i % 2);
+    const auto at = static_cast<size_t>(i) % count_;
     const Ref &part = parts_[at], &scale = scales_[at];
     k_.parallel({t_.rows}, [&](Value r) {
       Value of_columns = tiles.b_scale(0), of_row = tiles.a_scales(r);
@@ -39,7 +51,7 @@ class Sums {
     k_.gemm(tiles.a, tiles.b.transposed(), part, {.promote = 0});
   }
   void add(int64_t i = 0) {
-    const auto at = static_cast<size_t>(i % 2);
+    const auto at = static_cast<size_t>(i) % count_;
     k_.parallel({t_.rows, t_.columns}, [&](Value r, Value c) {
       Value part = parts_[at](r, c), scale = scales_[at](r), before = all()(r, c);
       all()(r, c) = fma(part, scale, before);
@@ -49,6 +61,7 @@ class Sums {
  private:
   dsl::Builder& k_;
   const Tile t_;
+  const size_t count_;
   std::vector<Ref> parts_, scales_;
   std::optional<Ref> all_;
 };
@@ -97,23 +110,26 @@ ir::Kernel by_roles(const Fp8Spec& s) {
     Sums sums(k, t);
     parts.each_tile([&](const Place& at) {
       k.fill(sums.all(), 0.0f);
-      auto rounds = k.let("rounds", parts.steps() / kTurns);
-      k.serial(0, rounds, [&](Value) {
-        for (int64_t i = 0; i < kTurns; ++i) {
-          ring.take([&] { sums.multiply(tiles, i); });
-          if (i > 0) sums.add(i - 1);  // beside the product
-        }
-        sums.add(kTurns - 1);
-      });
-      k.serial(rounds * kTurns, parts.steps(), [&](Value) {
+      Value first = dsl::i32(0);
+      if (overlaps(t)) {
+        auto rounds = k.let("rounds", parts.steps() / kTurns);
+        k.serial(0, rounds, [&](Value) {
+          for (int64_t i = 0; i < kTurns; ++i) {
+            ring.take([&] { sums.multiply(tiles, i); });
+            if (i > 0) sums.add(i - 1);  // beside the product
+          }
+          sums.add(kTurns - 1);
+        });
+        first = rounds * kTurns;
+      }
+      k.serial(first, parts.steps(), [&](Value) {
         ring.take([&] { sums.multiply(tiles); });
         sums.add();
       });
       parts.write(at, sums.all(), through);
     });
   };
-  RoleRegisters registers;
-  if (s.by_engine != 0) registers = {multipliers(t) == 1 ? 40 : 24, 240};  // with less it spills
+  const RoleRegisters registers = registers_of(s);
   k.roles({role_that_loads(load, 4, registers), role_that_multiplies(t, multiply, registers)});
   return k.finish();
 }

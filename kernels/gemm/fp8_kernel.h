@@ -1,6 +1,8 @@
 #pragma once
 // The kernel of the products of block-scaled 8-bit floats.
 
+#include <span>
+
 #include "dsl/builder.h"
 #include "kernels/gemm/tile.h"
 
@@ -24,9 +26,13 @@ struct Fp8Spec {
 };
 
 /// By roles, for sm_90a: 196 to 226 KiB of shared memory.
-inline constexpr Tile kFp8Tiles[] = {{128, 128, 128, 5, 1}, {128, 64, 128, 8, 1},
-                                     {128, 32, 128, 9, 1},  {64, 128, 128, 8, 1},
-                                     {64, 64, 128, 12, 1},  {64, 32, 128, 16, 1}};
+inline constexpr Tile kFp8Tiles[] = {
+    {192, 128, 128, 4, 1}, {128, 128, 128, 5, 1}, {128, 64, 128, 8, 1}, {128, 32, 128, 9, 1},
+    {64, 128, 128, 8, 1},  {64, 64, 128, 12, 1},  {64, 32, 128, 16, 1}};
+/// Those for such groups: the first tile may have rows of two groups of 128 rows.
+inline std::span<const Tile> fp8_tiles(Groups groups) {
+  return std::span(kFp8Tiles).subspan(groups == Groups::one ? 0 : 1);
+}
 /// For gemm::soonest. Measured: 128 x 128 and 64 in 27 and 18 us (H100).
 inline constexpr int64_t kFp8Fixed = 60;
 

@@ -3,21 +3,22 @@
 // Dtypes   a and b e4m3, scales f32: of a for 1 x 128 elements, of b for 128 x 128; out bf16|f32
 // Method   On sm_90a, for aligned operands: four warps load tiles by tensor copies and their scales by
 //          cp.async into a ring, two groups of four (one for up to 64 rows) multiply them by wgmma: a product
-//          runs while the sums of the one before are scaled and added. The tile is the one whose waves end
-//          soonest; each block computes tile after tile, up to 1024 of k with the copy engine to write them.
+//          runs while the sums of the one before are scaled and added. Three groups have tiles of 192 x 128 and
+//          one part sum each. The tile is the one whose waves end soonest; each block computes tile after tile,
+//          up to 1024 of k with the copy engine to write them.
 //          Otherwise a pipelined loop copies ahead and multiplies by mma.sync.
 // Maths    each 128 of k: a part sum from +0 by the instruction of the target (32 of k each), then one fma:
 //          sum = fma(part, a_sf * b_sf, sum). One rounding to out.
 // Tuned    H100, us, ours / cuBLASLt with the same scales, shape by shape in turn: M = 4096 with N x K of
-//          2112 x 7168 129 / 111, 576 x 7168 53 / 45, 24576 x 1536 285 / 273, 32768 x 512 146 / 162,
+//          2112 x 7168 111 / 111, 576 x 7168 37 / 45, 24576 x 1536 285 / 273, 32768 x 512 146 / 162,
 //          7168 x 16384 837 / 798, 4096 x 7168 209 / 191, 7168 x 2048 110 / 100; M = 64 and 128 with
-//          4096 x 7168 17 / 25, 20 / 26. Geometric mean of M = 4096: 0.931 x cuBLASLt.
-//          Bound: a tile of 128 x 128 takes 33 KB from L2 per step, 9 TB/s in all; of N = 2112 and 576 a part of
-//          the last wave is idle. Out by the copy engine: 4 to 16 % faster up to K = 1024, 3 to 6 % slower from
-//          1536 on. Slower, 7168 x 16384: clusters of 2 that copy b once by multicast 1741 (8 KiB at a time),
-//          128 x 256 tiles with a scale per half 875, in four parts 2089 (spills), 192 x 128 by three groups 891,
-//          turns between the groups 848, 6 stages 858, one loading warp 879, products awaited at once 896; 576 x
-//          7168 with 240 registers for the groups that multiply 56 (54 with 232).
+//          4096 x 7168 17 / 25, 20 / 26. Geometric mean of M = 4096: 1.00 x cuBLASLt.
+//          Bound: a tile of 128 x 128 takes 33 KB from L2 per step, 9 TB/s in all. Tiles of 192 x 128: N = 2112
+//          125 -> 111, 576 53 -> 37; where both fill their waves equal or up to 6 % slower. Out by the copy
+//          engine: 4 to 16 % faster up to K = 1024, 3 to 6 % slower from 1536 on.
+//          Slower, 7168 x 16384: clusters of 2 that copy b once by multicast 1741 (8 KiB at a time), 128 x 256
+//          tiles with a scale per half 875, in four parts 2089 (spills), turns between the groups 848, 6 stages
+//          858, one loading warp 879, products awaited at once 896.
 
 #include "kernels/all_ops.h"
 #include "kernels/gemm/fp8_call.h"

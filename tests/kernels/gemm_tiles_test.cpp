@@ -40,9 +40,10 @@ TEST_CASE("a product is computed in tiles that leave few multiprocessors idle", 
     using namespace kernels::gemm;
     return text(soonest(1, m, n, kBf16Tiles, kBf16Fixed));
   };
-  const auto fp8 = [](int64_t m, int64_t n) {
+  using kernels::gemm::Groups;
+  const auto fp8 = [](int64_t m, int64_t n, Groups groups = Groups::one) {
     using namespace kernels::gemm;
-    return text(soonest(1, m, n, kFp8Tiles, kFp8Fixed));
+    return text(soonest(1, m, n, fp8_tiles(groups), kFp8Fixed));
   };
   CHECK(bf16(4096, 4096) == "128 x 256");
   CHECK(bf16(4096, 2112) == "128 x 176");  // 384 tiles on 132 multiprocessors; of 256 columns 288
@@ -51,9 +52,11 @@ TEST_CASE("a product is computed in tiles that leave few multiprocessors idle", 
   CHECK(bf16(1, 2112) == "64 x 16");
   CHECK(bf16(128, 4096) == "128 x 32");
   CHECK(bf16(0, 0) == "128 x 256");
-  CHECK(fp8(4096, 2112) == "128 x 128");  // 5 waves, of 64 columns 8
-  CHECK(fp8(4096, 576) == "128 x 64");
+  CHECK(fp8(4096, 2112) == "192 x 128");  // 3 waves, of 128 rows 5
+  CHECK(fp8(4096, 576) == "192 x 128");   // one wave of 110
+  CHECK(fp8(4096, 7168) == "128 x 128");
   CHECK(fp8(128, 4096) == "128 x 32");
+  CHECK(fp8(4096, 2112, Groups::by_rows) == "128 x 128");  // two groups could meet in 192 rows
 }
 
 TEST_CASE("every tile of a product compiles for sm_90a without spills", "[gemm][compile]") {
@@ -76,11 +79,11 @@ TEST_CASE("every tile of a product compiles for sm_90a without spills", "[gemm][
             shared);
       }
     }
-    for (const Tile& tile : kernels::gemm::kFp8Tiles) {
-      using kernels::gemm::Groups;
-      for (const Groups groups : {Groups::one, Groups::by_rows, Groups::masked}) {
-        if (is_f32 != 0 && groups != Groups::one) continue;
-        if (by_engine != 0 && groups == Groups::masked) continue;
+    using kernels::gemm::Groups;
+    for (const Groups groups : {Groups::one, Groups::by_rows, Groups::masked}) {
+      if (is_f32 != 0 && groups != Groups::one) continue;
+      if (by_engine != 0 && groups == Groups::masked) continue;
+      for (const Tile& tile : kernels::gemm::fp8_tiles(groups)) {
         const int out_vector = is_f32 != 0 ? 4 : 8;
         check_code(*nvrtc,
                    kernels::gemm::build_fp8(
