@@ -131,14 +131,21 @@ TEST_CASE("products equal their references on the GPU where blocks compute sever
     test.tolerance = Tolerance{0, 4104 * 0x1p-20};
     check_cases("gemm_bf16", {test});
   }
-  SECTION("gemm_fp8_block") {
-    OpCase test = one_tensor("200 x 9000 x 144", "a",
-                             random_tensor(DType::e4m3, {200, 144}, Values::normal, 1));
-    test.inputs["a_sf"] = random_tensor(DType::f32, {200, 2}, Values::uniform, 2);
-    test.inputs["b"] = random_tensor(DType::e4m3, {9000, 144}, Values::normal, 3);
-    test.inputs["b_sf"] = random_tensor(DType::f32, {71, 2}, Values::uniform, 4);
+  const auto blocks = [](int64_t m, int64_t n, int64_t k) {
+    const int64_t parts = (k + 127) / 128, column_parts = (n + 127) / 128;
+    OpCase test = one_tensor(fmt::format("{} x {} x {}", m, n, k), "a",
+                             random_tensor(DType::e4m3, {m, k}, Values::normal, 1));
+    test.inputs["a_sf"] = random_tensor(DType::f32, {m, parts}, Values::uniform, 2);
+    test.inputs["b"] = random_tensor(DType::e4m3, {n, k}, Values::normal, 3);
+    test.inputs["b_sf"] = random_tensor(DType::f32, {column_parts, parts}, Values::uniform, 4);
     test.tolerance = Tolerance{.calc_diff = 3e-5};
-    check_cases("gemm_fp8_block", {test});
+    return test;
+  };
+  SECTION("gemm_fp8_block") {
+    check_cases("gemm_fp8_block", {blocks(200, 9000, 144)});
+  }
+  SECTION("gemm_fp8_block: tiles of 192 rows") {
+    check_cases("gemm_fp8_block", {blocks(1500, 1500, 144)});
   }
 }
 
