@@ -163,6 +163,7 @@ class Compress : CompressWindow {
       read_plan(block_);
       if (s_.is_decode) begin_token();
       compress_or_fill(block_);
+      if (s_.is_decode) end_token();
     } else if (s_.is_decode) {
       by_tokens();
     } else {
@@ -239,7 +240,6 @@ class Compress : CompressWindow {
     k_.if_else(
         is_whole_, [&] { compress_span(window); },
         [&] {
-          if (s_.is_decode) end_token();
           if (!s_.fills_out) return;
           k_.parallel({span_}, [&](Value c) {
             (*out_)(window, first_ + c).unchecked() = cast(s_.out, 0.0f);
@@ -256,7 +256,6 @@ class Compress : CompressWindow {
     auto group_of_thread = k_.let("group", k_.thread() / kGroupLanes);
     auto slot = first_slot();
     load(slot, first_ + mine);
-    if (s_.is_decode && !s_.loops) end_token();  // here its registers are free early
     add_bias(slot, first_ + mine);
     k_.vectorized(lane_channels_,
                   [&](Value i) { (*peaks_)(group_of_thread, mine + i) = (*peak_)(i); });
