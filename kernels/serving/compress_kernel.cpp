@@ -28,10 +28,10 @@
 //          compress_store, ratio 128, D = 512 bf16: 33.9 us. By one kernel, a cluster of blocks to a window that
 //          exchange the norm: 42.7; with several windows of a block in turn 62.6.
 //          Decode, D = 512 bf16, 1 / 32 / 256 / 1024 tokens: ratio 4 3.3 / 3.6 / 4.7 / 8.6 us, stored 4.0 / 4.3 /
-//          5.2 / 8.9; ratio 128 3.5 / 3.6 / 5.7 / 9.8, stored 5.6 / 5.7 / 7.8 / 11.6 (goal 4).
+//          5.2 / 8.9; ratio 128 3.4 / 3.5 / 5.7 / 9.8, stored 5.3 / 5.5 / 7.8 / 11.6 (goal 4).
 //          Measured, ratio 128 stored, 1 / 32 / 1024 tokens: one kernel with clusters 6.6 / 6.8 / 13.6; weights
 //          and angles loaded before the norm is exchanged 6.3 / 6.8 / 13.6; the token's row in registers
-//          meanwhile 6.7 / 6.6 / 12.1; two kernels 5.7 / 5.9 / 11.3; no branch around the last slot 5.3 to 5.6.
+//          meanwhile 6.7 / 6.6 / 12.1; two kernels 5.7 / 5.9 / 11.3; no branch around the last slot 5.3 / 5.5.
 //          Ratio 4, stored, 1 token: branches around the first slots 4.4, none 4.1.
 
 #include "kernels/serving/compress_kernel.h"
