@@ -28,10 +28,11 @@
 //          compress_store, ratio 128, D = 512 bf16: 33.9 us. By one kernel, a cluster of blocks to a window that
 //          exchange the norm: 42.7; with several windows of a block in turn 62.6.
 //          Decode, D = 512 bf16, 1 / 32 / 256 / 1024 tokens: ratio 4 3.3 / 3.6 / 4.7 / 8.6 us, stored 4.0 / 4.3 /
-//          5.2 / 8.9; ratio 128 3.4 / 3.5 / 5.7 / 9.8, stored 5.3 / 5.5 / 7.8 / 11.6 (goal 4).
+//          5.2 / 8.9; ratio 128 3.4 / 3.5 / 5.2 / 9.4, stored 5.5 / 5.6 / 7.4 / 11.3 (goal 4).
 //          Measured, ratio 128 stored, 1 / 32 / 1024 tokens: one kernel with clusters 6.6 / 6.8 / 13.6; weights
 //          and angles loaded before the norm is exchanged 6.3 / 6.8 / 13.6; the token's row in registers
-//          meanwhile 6.7 / 6.6 / 12.1; two kernels 5.7 / 5.9 / 11.3; no branch around the last slot 5.3 / 5.5.
+//          meanwhile 6.7 / 6.6 / 12.1; two kernels 5.7 / 5.9 / 11.3; no branch around the last slot 5.5 / 5.6 /
+//          11.6; two blocks per SM, not three 5.5 / 5.6 / 11.3, but 40 tokens, two of a block, 6.7 (5.6).
 //          Ratio 4, stored, 1 token: branches around the first slots 4.4, none 4.1.
 
 #include "kernels/serving/compress_kernel.h"
@@ -56,10 +57,11 @@ int64_t warps_of(int64_t channels) {
                            4 / (channels / kWarpChannels) * (channels / kWarpChannels));
 }
 
-/// Several blocks of 256 threads wait for each other's loads, with all the registers they need.
+/// Several blocks of 256 threads wait for each other's loads, with all the registers they need. The row of a token
+/// takes some while its window is computed.
 int blocks_per_sm(const WindowSpec& s) {
-  if (s.is_ahead) return 2;
-  return lane_channels(s) == kLaneChannels ? 3 : 4;
+  if (lane_channels(s) != kLaneChannels) return 4;
+  return s.is_ahead || s.is_decode ? 2 : 3;
 }
 
 class Compress : CompressWindow {
@@ -185,7 +187,7 @@ class Compress : CompressWindow {
   /// The threads of the last slots have the row of the token too: it is on its way while the window is
   /// compressed.
   void begin_token() {
-    token_column_ = k_.let("token_column", first_ + k_.thread() % kGroupLanes * lane_channels_);
+    token_column_ = k_.let("token_column", first_ + channel_of_thread());
     has_token_ = k_.let("has_token", stores_ && k_.thread() / kGroupLanes == kGroups - 1);
     load_token(token_column_, has_token_);
   }
