@@ -157,8 +157,7 @@ class Parser {
   void add_tensors(std::string row, const std::string& remark) {
     TensorRule rule;
     rule.remark = remark;
-    rule.is_workspace = row.starts_with("workspace");
-    if (take(row, "->") || rule.is_workspace) rule.role = Role::out;
+    if (take(row, "->")) rule.role = Role::out;
     if (take(row, "acc")) rule.accumulate = true;
     if (take(row, "inout") || rule.accumulate) rule.role = Role::inout;
     const bool is_list = take(row, "list");
@@ -189,6 +188,8 @@ class Parser {
       if (rule.optional) name.pop_back();
       rule.name = name;
       TensorRule one = rule;
+      one.is_workspace = name == "workspace";
+      if (one.is_workspace) one.role = Role::out;
       if (one.scales && one.shape.empty() && one.scales->matrix.empty()) {
         one.scales->matrix = matrix_of(name);
       }

@@ -13,7 +13,7 @@
 //   -> inout unmapped_topk_idx?  i64 [T, K] rows
 //   -> acc grad_fn?              f32 [M, n*H]  # added to; its caller fills a new one with zeros
 //   list pre_mix_list (L)        f32 [T.., n]
-//   workspace  f32 [elements()]
+//   workspace  f32 [elements()]                    # memory of the call; `workspace?` with iff as above
 //   param      format  {e4m3, e2m1}
 //   param      norm_eps, pre_eps  float = 1e-6
 //   param      n_splits  int 1..16 = 16

@@ -56,6 +56,7 @@ TEST_CASE("a signature's rows become tensors, parameters, lets and rules", "[sig
   CHECK(s.tensors[10].name == "workspace");
   CHECK(s.tensors[10].presence->text() == "save");
   CHECK_FALSE(s.tensors[10].is_input());
+  CHECK(Signature::parse("cast", "workspaces  f32 [T]").tensors[0].is_input());
   REQUIRE(s.params.size() == 9);
   CHECK(s.params[2].allowed.size() == 3);
   CHECK(s.params[2].standard == ParamValue(std::string("row_major")));
