@@ -1,6 +1,5 @@
 // The KV compressor on the executor: the references, and the mistakes that their cases catch.
 
-#include "kernels/jit/target.h"
 #include "tests/support/ops/mutants.h"
 #include "tests/support/ops/op_errors.h"
 #include "tests/support/ops/run_op.h"

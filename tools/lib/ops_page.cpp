@@ -37,13 +37,18 @@ std::string capitalised(std::string text) {
   return text;
 }
 
+/// ", given iff `condition`", or nothing.
+std::string presence_text(const std::optional<kernels::Expression>& presence) {
+  return presence ? fmt::format(", given iff `{}`", presence->text()) : "";
+}
+
 std::string role_text(const TensorInfo& tensor, const TensorRule& rule) {
   std::string text = tensor.role == Role::in    ? "in"
                      : tensor.role == Role::out ? "out"
                                                 : "in and out";
   if (tensor.accumulate) text = "added to";
   if (tensor.list) text += fmt::format(", one per `{}`", rule.list);
-  if (rule.presence) return text + fmt::format(", given iff `{}`", rule.presence->text());
+  if (rule.presence) return text + presence_text(rule.presence);
   return tensor.optional ? text + ", optional" : text;
 }
 
@@ -66,10 +71,9 @@ std::string tensors_table(const OpInfo& op, const Signature& signature) {
     if (!rule.is_workspace) continue;
     std::vector<std::string> shape;
     for (const kernels::Expression& extent : rule.shape) shape.push_back(extent.text());
-    const std::string when =
-        rule.presence ? fmt::format(", given iff `{}`", rule.presence->text()) : "";
-    text += fmt::format("| `{}` | memory of the call{} | {} | `[{}]` |  |\n", rule.name, when,
-                        fmt::join(rule.dtypes, "/"), fmt::join(shape, ", "));
+    text += fmt::format("| `{}` | memory of the call{} | {} | `[{}]` |  |\n", rule.name,
+                        presence_text(rule.presence), fmt::join(rule.dtypes, "/"),
+                        fmt::join(shape, ", "));
   }
   return text + "\n";
 }
@@ -82,7 +86,7 @@ std::string params_table(const OpInfo& op, const Signature& signature) {
     text +=
         fmt::format("| `{}` | {} | {}{} |\n", param.name, in_table(kernels::allowed_values(param)),
                     param.def ? fmt::format("`{}`", kernels::to_string(*param.def)) : "required",
-                    rule.presence ? fmt::format(", given iff `{}`", rule.presence->text()) : "");
+                    presence_text(rule.presence));
   }
   return text + "\n";
 }
