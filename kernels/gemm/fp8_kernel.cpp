@@ -20,9 +20,9 @@ bool overlaps(const Tile& t) {
   return multipliers(t) < 3;
 }
 
-/// With less it spills.
 RoleRegisters registers_of(const Fp8Spec& s) {
-  if (!overlaps(s.tile)) return {32, 160};
+  if (!overlaps(s.tile)) return {32, 160};  // all that four groups of warps can have
+  // With less the groups that multiply spill.
   if (s.by_engine != 0) return {multipliers(s.tile) == 1 ? 40 : 24, 240};
   return {};
 }

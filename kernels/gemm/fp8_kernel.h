@@ -29,7 +29,8 @@ struct Fp8Spec {
 inline constexpr Tile kFp8Tiles[] = {
     {192, 128, 128, 4, 1}, {128, 128, 128, 5, 1}, {128, 64, 128, 8, 1}, {128, 32, 128, 9, 1},
     {64, 128, 128, 8, 1},  {64, 64, 128, 12, 1},  {64, 32, 128, 16, 1}};
-/// Those for such groups: the first tile may have rows of two groups of 128 rows.
+/// The tiles for `groups`. Only one product has tiles of 192 rows: where every 128 rows have a group of their own, two
+/// groups would share a tile.
 inline std::span<const Tile> fp8_tiles(Groups groups) {
   return std::span(kFp8Tiles).subspan(groups == Groups::one ? 0 : 1);
 }

@@ -12,7 +12,8 @@
 // Tuned    H100, us, ours / cuBLASLt with the same scales, shape by shape in turn: M = 4096 with N x K of
 //          2112 x 7168 111 / 111, 576 x 7168 37 / 45, 24576 x 1536 285 / 273, 32768 x 512 146 / 162,
 //          7168 x 16384 837 / 798, 4096 x 7168 209 / 191, 7168 x 2048 110 / 100; M = 64 and 128 with
-//          4096 x 7168 17 / 25, 20 / 26. Geometric mean of M = 4096: 1.00 x cuBLASLt.
+//          4096 x 7168 17 / 25, 20 / 26. Geometric mean of M = 4096: 1.00 x cuBLASLt
+//          (the times of 2112 and 576 are of one later run).
 //          Bound: a tile of 128 x 128 takes 33 KB from L2 per step, 9 TB/s in all. Tiles of 192 x 128: N = 2112
 //          125 -> 111, 576 53 -> 37; where both fill their waves equal or up to 6 % slower. Out by the copy
 //          engine: 4 to 16 % faster up to K = 1024, 3 to 6 % slower from 1536 on.

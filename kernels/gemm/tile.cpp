@@ -6,7 +6,7 @@ namespace tessera::kernels::gemm {
 namespace {
 
 constexpr int64_t kMultiprocessors = 132;
-constexpr int64_t kOfThreeGroups = 112;  // percent of the time by two; measured with FP8 on an H100
+constexpr int64_t kOfThreeGroups = 112;  // percent of what its size says; FP8 on an H100
 
 int64_t ceil_div(int64_t a, int64_t b) {
   return (a + b - 1) / b;

@@ -23,7 +23,8 @@ bool is_written_by_engine(const Tile& t, const TensorView& out, int vector, int6
 
 /// Of these, the tile that computes `slabs` matrices [rows, columns] soonest on the 132 multiprocessors of an
 /// H200, the first of equals. A block takes as long for a tile as the tile has elements, and for what does
-/// not depend on its size as long as for `fixed` columns of a tile of 128 rows; longer with more than 128 rows.
+/// not depend on its size as long as for `fixed` columns of a tile of 128 rows. A tile of more than 128 rows, by three groups of
+/// warps, takes 12 % longer.
 Tile soonest(int64_t slabs, int64_t rows, int64_t columns, std::span<const Tile> tiles,
              int64_t fixed);
 
