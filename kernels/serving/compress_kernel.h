@@ -35,9 +35,9 @@ struct WindowSpec {
 };
 
 /// Tensors: x f32 or bf16 [x_rows, L], state [slots, L] of x's dtype or f32, their rows apart by
-/// x_stride and state_stride; ape f32 [slots of a window, channels], unless from entries; plan i32
-/// [windows, 8]; out f32 or bf16 [windows, channels]; those of CacheEntry where it stores. Scalars:
-/// windows_per_block i32 where it loops.
+/// x_stride and state_stride; plan i32 [windows, 8]; ape f32 [slots of a window, channels], or
+/// for Step::entries entries f32 [windows, channels]; out f32 or bf16 [windows, channels]; those of
+/// CacheEntry where it stores. Scalars: windows_per_block i32 where it loops.
 ir::Kernel build_compress(const WindowSpec& s);
 
 /// Adds the kernels of a call.
