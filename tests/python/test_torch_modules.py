@@ -158,6 +158,28 @@ def test_modules_train_compiled_as_they_do_eagerly(name):
             assert torch.allclose(a, b, rtol=1e-2, atol=1e-4)
 
 
+@every_module
+def test_a_module_gives_the_same_gradients_after_a_backward_pass_in_part(name):
+    """Of one parameter at a time with the graph kept, as GradNorm does, then of all: as one backward pass."""
+    module, inputs = made(name)
+    inputs = [t.clone().requires_grad_(t.is_floating_point()) for t in inputs]
+    wanted = [t for t in [*inputs, *module.parameters()] if t.requires_grad]
+    if not wanted:
+        return
+    grads = []
+    for in_part in (False, True):
+        results = tensors(module(*inputs))
+        loss = sum((r.float() * half(*r.shape).float()).sum() for r in results)
+        for tensor in wanted * in_part:
+            torch.autograd.grad(loss, tensor, retain_graph=True)
+        loss.backward(inputs=wanted)
+        grads.append([t.grad for t in wanted])
+        for tensor in wanted:
+            tensor.grad = None
+    for a, b in zip(*grads):
+        assert torch.equal(a, b)
+
+
 PARALLEL = '''
 import os, sys
 import torch, torch.distributed as dist

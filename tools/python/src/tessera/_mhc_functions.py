@@ -8,22 +8,20 @@ import torch
 
 import tessera
 from tessera._autograd import Function, Owners, accumulators, differentiable_once, parameter_gradients, rows
-from tessera._residual_grad import ResidualUser
+from tessera._residual_grad import sum_of
 
 Tensor = torch.Tensor
 
 
-def _accumulator(user: ResidualUser | None) -> Any:
-    return None if user is None else user.accumulator()
-
-
-def _finish(user: ResidualUser | None, gradient: Tensor) -> Tensor | None:
-    return gradient if user is None else user.finish(gradient)
+def _of_overwritten(ctx: Any, grad_out: Tensor) -> Tensor | None:
+    """The gradient of a given `out`, whose old values nothing reads. It is the first argument of its function, and its gradient
+    is no None: else torch forgets other gradients of the tensor that `out` is a view of."""
+    return grad_out.new_zeros(()).expand_as(grad_out) if ctx.needs_input_grad[0] else None
 
 
 class ExpandToMhc(Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, out: Tensor | None, mhc_mult: int) -> Tensor:
+    def forward(ctx: Any, out: Tensor | None, x: Tensor, mhc_mult: int) -> Tensor:
         if out is not None:
             ctx.mark_dirty(out)
         return tessera.expand_to_mhc_fwd(x, mhc_mult=mhc_mult, out=out)
@@ -31,7 +29,7 @@ class ExpandToMhc(Function):
     @staticmethod
     @differentiable_once("expand_to_mhc")
     def backward(ctx: Any, grad_out: Tensor) -> Any:
-        return tessera.expand_to_mhc_bwd(rows(grad_out)), None, None
+        return _of_overwritten(ctx, grad_out), tessera.expand_to_mhc_bwd(rows(grad_out)), None
 
 
 class NormFn(Function):
@@ -43,19 +41,24 @@ class NormFn(Function):
         norm_weight: Tensor | None,
         norm_eps: float,
         n_splits: int,
-        user: ResidualUser | None,
         owners: Owners | None,
-    ) -> Tensor:
+        passes_on: bool,
+    ) -> Any:
         made = tessera.norm_fn_fwd(
             residual, fn, norm_weight=norm_weight, norm_eps=norm_eps, n_splits=n_splits, save_for_backward=True
         )
         ctx.save_for_backward(residual, fn, norm_weight, made.out_mul, made.sqrsum)
-        ctx.norm_eps, ctx.user, ctx.owners = norm_eps, user, owners
-        return made.out
+        ctx.norm_eps, ctx.owners = norm_eps, owners
+        if not passes_on:
+            return made.out
+        ctx.set_materialize_grads(False)
+        return made.out, residual
 
     @staticmethod
     @differentiable_once("norm_fn")
-    def backward(ctx: Any, grad_out: Tensor) -> Any:
+    def backward(ctx: Any, grad_out: Tensor | None, later: Tensor | None = None) -> Any:
+        if grad_out is None:
+            return later, *(None,) * 6
         residual, fn, norm_weight, out_mul, sqrsum = ctx.saved_tensors
         grads = tessera.norm_fn_bwd(
             rows(grad_out),
@@ -65,11 +68,11 @@ class NormFn(Function):
             sqrsum,
             norm_weight=norm_weight,
             norm_eps=ctx.norm_eps,
-            grad_residual=_accumulator(ctx.user),
+            grad_residual=sum_of(later),
             **accumulators(ctx.owners),
         )
         return (
-            _finish(ctx.user, grads.grad_residual),
+            grads.grad_residual,
             *parameter_gradients(ctx.owners, grads, fn=fn, norm_weight=norm_weight),
             *(None, None, None, None),
         )
@@ -131,36 +134,39 @@ class Sinkhorn(Function):
 
 class PreApplyMix(Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, mix: Tensor, out: Tensor | None, user: ResidualUser | None) -> Tensor:
+    def forward(ctx: Any, out: Tensor | None, x: Tensor, mix: Tensor, passes_on: bool) -> Any:
         if out is not None:
             ctx.mark_dirty(out)
         ctx.save_for_backward(x, mix)
-        ctx.user = user
-        return tessera.pre_apply_mix_fwd(x, mix, out=out)
+        made = tessera.pre_apply_mix_fwd(x, mix, out=out)
+        if not passes_on:
+            return made
+        ctx.set_materialize_grads(False)
+        return made, x
 
     @staticmethod
     @differentiable_once("pre_apply_mix")
-    def backward(ctx: Any, grad_out: Tensor) -> Any:
+    def backward(ctx: Any, grad_out: Tensor | None, later: Tensor | None = None) -> Any:
+        if grad_out is None:
+            return None, later, None, None
         x, mix = ctx.saved_tensors
-        grads = tessera.pre_apply_mix_bwd(rows(grad_out), x, mix, grad_x=_accumulator(ctx.user))
-        return _finish(ctx.user, grads.grad_x), grads.grad_mix, None, None
+        grads = tessera.pre_apply_mix_bwd(rows(grad_out), x, mix, grad_x=sum_of(later))
+        return _of_overwritten(ctx, grad_out), grads.grad_x, grads.grad_mix, None
 
 
 class Post(Function):
     @staticmethod
     def forward(
         ctx: Any,
+        out: Tensor | None,
         x: Tensor,
         residual: Tensor,
         post_mix: Tensor,
         comb_mix: Tensor,
-        out: Tensor | None,
-        user: ResidualUser | None,
     ) -> Tensor:
         if out is not None:
             ctx.mark_dirty(out)
         ctx.save_for_backward(x, residual, post_mix, comb_mix)
-        ctx.user = user
         return tessera.post_fwd(x, residual, post_mix, comb_mix, out=out)
 
     @staticmethod
@@ -168,12 +174,11 @@ class Post(Function):
     def backward(ctx: Any, grad_out: Tensor) -> Any:
         grads = tessera.post_bwd(rows(grad_out), *ctx.saved_tensors)
         return (
+            _of_overwritten(ctx, grad_out),
             grads.grad_x,
-            _finish(ctx.user, grads.grad_residual),
+            grads.grad_residual,
             grads.grad_post_mix,
             grads.grad_comb_mix,
-            None,
-            None,
         )
 
 
@@ -210,9 +215,9 @@ class MhcPre(Function):
         base: Tensor,
         norm_weight: Tensor | None,
         options: dict[str, Any],
-        user: ResidualUser | None,
         owners: Owners | None,
-    ) -> tuple[Tensor, Tensor, Tensor]:
+        passes_on: bool,
+    ) -> tuple[Tensor, ...]:
         made = tessera.mhc_pre_fwd(
             residual, fn, scale, base, norm_weight=norm_weight, save_for_backward=True, **options
         )
@@ -229,18 +234,29 @@ class MhcPre(Function):
             made.post_mix,
             made.comb_logits,
         )
-        ctx.options, ctx.user, ctx.owners = options, user, owners
-        return made.layer_input, made.post_mix, made.comb_mix
+        ctx.options, ctx.owners = options, owners
+        if not passes_on:
+            return made.layer_input, made.post_mix, made.comb_mix
+        ctx.set_materialize_grads(False)
+        return made.layer_input, made.post_mix, made.comb_mix, residual
 
     @staticmethod
     @differentiable_once("mhc_pre")
-    def backward(ctx: Any, grad_layer_input: Tensor, grad_post_mix: Tensor, grad_comb_mix: Tensor) -> Any:
+    def backward(
+        ctx: Any,
+        grad_layer_input: Tensor | None,
+        grad_post_mix: Tensor | None,
+        grad_comb_mix: Tensor | None,
+        later: Tensor | None = None,
+    ) -> Any:
+        if grad_layer_input is None and grad_post_mix is None and grad_comb_mix is None:
+            return later, *(None,) * 7
         residual, fn, scale, base, norm_weight, *made = ctx.saved_tensors
         options = ctx.options
         grads = tessera.mhc_pre_bwd(
-            rows(grad_layer_input),
-            rows(grad_post_mix),
-            rows(grad_comb_mix),
+            rows(grad_layer_input, residual[..., 0, :]),
+            rows(grad_post_mix, made[4]),
+            rows(grad_comb_mix, made[5]),
             residual,
             fn,
             scale,
@@ -251,11 +267,11 @@ class MhcPre(Function):
             sinkhorn_eps=options["sinkhorn_eps"],
             post_mult_value=options["post_mult_value"],
             sinkhorn_repeat=options["sinkhorn_repeat"],
-            grad_residual=_accumulator(ctx.user),
+            grad_residual=sum_of(later),
             **accumulators(ctx.owners),
         )
         return (
-            _finish(ctx.user, grads.grad_residual),
+            grads.grad_residual,
             *parameter_gradients(ctx.owners, grads, fn=fn, scale=scale, base=base, norm_weight=norm_weight),
             *(None, None, None),
         )

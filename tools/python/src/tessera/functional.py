@@ -2,10 +2,11 @@
 
 Tensors may have any leading dimensions, the same ones in every tensor of a call; `T..` stands for them.
 Without gradients (torch.no_grad, or no input that requires one) a function runs the inference form of its op
-and saves nothing; its values are those of the training form, bit for bit. Second derivatives are an error.
+and saves nothing; its values are those of the training form, bit for bit. Second derivatives, forward-mode
+differentiation and transforms of torch.func are errors.
 
-A parameter with an attribute `main_grad` (f32, the parameter's shape) gets its gradient added there, autograd
-gets None for it, and `grad_added_to_main_grad = True` is set on the parameter.
+A parameter with an attribute `main_grad` (f32, the parameter's shape) gets its gradient added there where a backward
+pass would add to `grad`: autograd gets None for it, and `grad_added_to_main_grad = True` is set on the parameter.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ import torch
 
 import tessera
 from tessera import _functions, _mhc_functions
-from tessera._autograd import owners_of, records
-from tessera._residual_grad import ResidualGrad, ResidualUser
+from tessera._autograd import check_out, owners_of, records
+from tessera._residual_grad import ResidualGrad
 
 __all__ = [
     "MhcContext",
@@ -38,6 +39,22 @@ __all__ = [
 ]
 
 Tensor = torch.Tensor
+
+# Ops that record no gradient, and the functions that compute the same and record one.
+RECORDED = {
+    "engram_fwd": "engram_gate",
+    "expand_to_mhc_fwd": "expand_to_mhc",
+    "norm_fn_fwd": "norm_fn",
+    "pre_split_mixes_fwd": "pre_split_mixes",
+    "sinkhorn_fwd": "sinkhorn",
+    "pre_apply_mix_fwd": "pre_apply_mix",
+    "post_fwd": "post",
+    "head_compute_mix_fwd": "head_compute_mix",
+    "mhc_pre_fwd": "mhc_pre",
+    "pre_big_fuse": "mhc_pre",
+    "mhc_head_fwd": "mhc_head",
+    "swiglu_forward_and_per_token_cast": "swiglu_and_per_token_cast",
+}
 
 
 class MhcContext(NamedTuple):
@@ -88,7 +105,7 @@ def engram_gate(
     Errors:  those of the ops engram_fwd and engram_bwd; gradients need hc = 4 and D % 512 = 0.
     Example: out = engram_gate(hidden_states, k, v, weight_hidden, weight_embed, eps=1e-6)
     """
-    if not records(hidden_states, k, v, weight_hidden, weight_embed):
+    if not records("engram_gate", hidden_states, k, v, weight_hidden, weight_embed):
         return tessera.engram_fwd(
             hidden_states, k, v, weight_hidden, weight_embed, eps=eps, clamp_value=clamp_value, save_for_backward=False
         ).out
@@ -106,9 +123,10 @@ def expand_to_mhc(x: Tensor, *, mhc_mult: int = 4, out: Tensor | None = None) ->
     Errors:  those of the op expand_to_mhc_fwd.
     Example: residual = expand_to_mhc(embedding)
     """
-    if not records(x):
+    if not records("expand_to_mhc", x, out):
         return tessera.expand_to_mhc_fwd(x, mhc_mult=mhc_mult, out=out)
-    recorded: Tensor = _mhc_functions.ExpandToMhc.apply(x, out, mhc_mult)
+    check_out("expand_to_mhc", out)
+    recorded: Tensor = _mhc_functions.ExpandToMhc.apply(out, x, mhc_mult)
     return recorded
 
 
@@ -128,16 +146,18 @@ def norm_fn(
       norm_weight  f32 [n*H], or None
       result       f32 [T.., M]
 
-    Errors:  those of the op norm_fn_fwd, and of ResidualGrad.
+    Errors:  those of the op norm_fn_fwd.
     Example: input_mixes = norm_fn(residual, fn)
     """
-    if not records(residual, fn, norm_weight):
+    if not records("norm_fn", residual, fn, norm_weight):
         return tessera.norm_fn_fwd(
             residual, fn, norm_weight=norm_weight, norm_eps=norm_eps, n_splits=n_splits, save_for_backward=False
         ).out
-    user = _user("norm_fn", residual, residual_grad)
+    handle = _handle(residual, residual_grad)
     owners = owners_of(fn=fn, norm_weight=norm_weight)
-    recorded: Tensor = _mhc_functions.NormFn.apply(residual, fn, norm_weight, norm_eps, n_splits, user, owners)
+    recorded: Tensor = _passed_on(
+        handle, _mhc_functions.NormFn, _read(residual, handle), fn, norm_weight, norm_eps, n_splits, owners
+    )
     return recorded
 
 
@@ -154,7 +174,7 @@ def pre_split_mixes(
     Errors:  those of the op pre_split_mixes_fwd; gradients need post_mult_value other than 0.
     Example: pre_mix, post_mix, comb_logits = pre_split_mixes(input_mixes, scale, base)
     """
-    if not records(input_mixes, scale, base):
+    if not records("pre_split_mixes", input_mixes, scale, base):
         made = tessera.pre_split_mixes_fwd(input_mixes, scale, base, post_mult_value=post_mult_value, pre_eps=pre_eps)
         return made.pre_mix, made.post_mix, made.comb_logits
     owners = owners_of(scale=scale, base=base)
@@ -171,7 +191,7 @@ def sinkhorn(x: Tensor, *, repeat: int = 10, eps: float = 1e-6) -> Tensor:
     Errors:  those of the op sinkhorn_fwd.
     Example: comb_mix = sinkhorn(comb_logits)
     """
-    if not records(x):
+    if not records("sinkhorn", x):
         return tessera.sinkhorn_fwd(x, repeat=repeat, eps=eps)
     recorded: Tensor = _mhc_functions.Sinkhorn.apply(x, repeat, eps)
     return recorded
@@ -186,12 +206,16 @@ def pre_apply_mix(
       mix     f32 [T.., n]
       result  bf16 [T.., H]; `out` if given
 
-    Errors:  those of the op pre_apply_mix_fwd, and of ResidualGrad.
+    Errors:  those of the op pre_apply_mix_fwd.
     Example: layer_input = pre_apply_mix(residual, pre_mix)
     """
-    if not records(x, mix):
+    if not records("pre_apply_mix", x, mix, out):
         return tessera.pre_apply_mix_fwd(x, mix, out=out)
-    recorded: Tensor = _mhc_functions.PreApplyMix.apply(x, mix, out, _user("pre_apply_mix", x, residual_grad))
+    check_out("pre_apply_mix", out)
+    handle = _handle(x, residual_grad)
+    x = _read(x, handle)
+    # torch refuses a function of several results that writes a view.
+    recorded: Tensor = _passed_on(handle if out is None else None, _mhc_functions.PreApplyMix, out, x, mix)
     return recorded
 
 
@@ -212,13 +236,14 @@ def post(
       comb_mix  f32 [T.., n, n]
       result    bf16 [T.., n, H]; `out` if given
 
-    Errors:  those of the op post_fwd, and of ResidualGrad; gradients need n = 4.
+    Errors:  those of the op post_fwd; gradients need n = 4.
     Example: residual = post(layer(layer_input), residual, post_mix, comb_mix)
     """
-    if not records(x, residual, post_mix, comb_mix):
+    if not records("post", x, residual, post_mix, comb_mix, out):
         return tessera.post_fwd(x, residual, post_mix, comb_mix, out=out)
-    user = _user("post", residual, residual_grad)
-    recorded: Tensor = _mhc_functions.Post.apply(x, residual, post_mix, comb_mix, out, user)
+    check_out("post", out)
+    residual = _read(residual, _handle(residual, residual_grad))
+    recorded: Tensor = _mhc_functions.Post.apply(out, x, residual, post_mix, comb_mix)
     return recorded
 
 
@@ -233,7 +258,7 @@ def head_compute_mix(input_mix: Tensor, scale: Tensor, base: Tensor, *, pre_eps:
     Errors:  those of the op head_compute_mix_fwd.
     Example: mix = head_compute_mix(norm_fn(residual, fn)[..., :4], scale, base)
     """
-    if not records(input_mix, scale, base):
+    if not records("head_compute_mix", input_mix, scale, base):
         return tessera.head_compute_mix_fwd(input_mix, scale, base, pre_eps=pre_eps)
     recorded: Tensor = _mhc_functions.HeadComputeMix.apply(input_mix, scale, base, pre_eps, owners_of(scale=scale, base=base))
     return recorded
@@ -275,15 +300,13 @@ def mhc_pre(
         "sinkhorn_repeat": sinkhorn_repeat,
         "n_splits": n_splits,
     }
-    if not records(residual, fn, scale, base, norm_weight):
+    if not records("mhc_pre", residual, fn, scale, base, norm_weight):
         made = tessera.pre_big_fuse(residual, fn, scale, base, norm_weight=norm_weight, **options)
         return made.layer_input, MhcContext(made.post_mix, made.comb_mix, None)
-    # A compiled graph adds the gradients itself: it cannot hold a handle.
-    handle = None if torch.compiler.is_compiling() or not residual.requires_grad else ResidualGrad()
-    user = _user("mhc_pre", residual, handle)
+    handle = _handle(residual, ResidualGrad())
     owners = owners_of(fn=fn, scale=scale, base=base, norm_weight=norm_weight)
-    layer_input, post_mix, comb_mix = _mhc_functions.MhcPre.apply(
-        residual, fn, scale, base, norm_weight, options, user, owners
+    layer_input, post_mix, comb_mix = _passed_on(
+        handle, _mhc_functions.MhcPre, _read(residual, handle), fn, scale, base, norm_weight, options, owners
     )
     return layer_input, MhcContext(post_mix, comb_mix, handle)
 
@@ -296,7 +319,7 @@ def mhc_post(x: Tensor, residual: Tensor, context: MhcContext, *, out: Tensor | 
       context   of mhc_pre
       result    bf16 [T.., n, H]; `out` if given
 
-    Errors:  those of post; ArgumentError if the residual is not the one of mhc_pre.
+    Errors:  those of post.
     Example: residual = mhc_post(layer(layer_input), residual, context)
     """
     return post(x, residual, context.post_mix, context.comb_mix, out=out, residual_grad=context.residual_grad)
@@ -325,7 +348,7 @@ def mhc_head(
     Example: logits = lm_head(mhc_head(residual, fn, scale, base))
     """
     options: dict[str, Any] = {"norm_eps": norm_eps, "pre_eps": pre_eps, "n_splits": n_splits}
-    if not records(residual, fn, scale, base, norm_weight):
+    if not records("mhc_head", residual, fn, scale, base, norm_weight):
         made = tessera.mhc_head_fwd(
             residual, fn, scale, base, norm_weight=norm_weight, save_for_backward=False, **options
         )
@@ -372,7 +395,7 @@ def swiglu_and_per_token_cast(
         "swiglu_clamp_value": swiglu_clamp_value,
         "sf_clamp_min": sf_clamp_min,
     }
-    if not records(x, topk_weights):
+    if not records("swiglu_and_per_token_cast", x, topk_weights):
         made = tessera.swiglu_forward_and_per_token_cast(
             x, pos_to_token_topk=pos_to_token_topk, topk_weights=topk_weights, pos_to_expert=pos_to_expert, **options
         )
@@ -384,5 +407,19 @@ def swiglu_and_per_token_cast(
     )
 
 
-def _user(op: str, residual: Tensor, handle: ResidualGrad | None) -> ResidualUser | None:
-    return None if handle is None or not residual.requires_grad else handle.register(op, residual)
+def _handle(residual: Tensor, given: ResidualGrad | None) -> ResidualGrad | None:
+    """The handle, where it is of use. A compiled graph adds the gradients itself."""
+    return given if residual.requires_grad and not torch.compiler.is_compiling() else None
+
+
+def _read(residual: Tensor, handle: ResidualGrad | None) -> Tensor:
+    return residual if handle is None else handle.read(residual)
+
+
+def _passed_on(handle: ResidualGrad | None, function: Any, *arguments: Any) -> Any:
+    """Applies a function that returns the residual as its last result if it is asked to, which goes to the handle."""
+    if handle is None:
+        return function.apply(*arguments, False)
+    *results, residual = function.apply(*arguments, True)
+    handle.pass_on(residual)
+    return results[0] if len(results) == 1 else results
