@@ -213,6 +213,17 @@ for i in range(6):
     assert "skipping cudagraphs" not in ran.stderr.lower()
 
 
+def test_a_plan_counts_what_it_writes_as_changed():
+    x, y = torch.randn(64, 64, device="cuda").bfloat16(), torch.empty(64, 64, device="cuda").bfloat16()
+    again = tessera.plan(lambda: tessera.transpose(x, out=y), x, y)
+    other, out = x + 1, torch.empty_like(y)
+    before = other._version, out._version
+    again(other, out)
+    assert torch.equal(out, other.t()) and (other._version, out._version) == (before[0], before[1] + 1)
+    with pytest.raises(tessera.ArgumentError, match="written in place and requires a gradient"):
+        again(other, out.requires_grad_())
+
+
 def test_values_that_break_a_promise_are_reported():
     indices = torch.tensor([[0, 99]], device="cuda")
     tessera.take_value_errors()

@@ -38,11 +38,26 @@ void borrow(const nb::args& tensors, Borrowed& borrowed) {
   }
 }
 
+/// torch's count of changes; 0 for tensors that have none.
+int64_t version_of(const nb::handle& tensor) {
+  try {
+    return nb::cast<int64_t>(tensor.attr("_version"));
+  } catch (const nb::python_error&) {
+    return 0;
+  }
+}
+
 class Plan {
  public:
   Plan(const nb::object& call, const nb::args& tensors) {
     borrow(tensors, made_from_);
+    std::vector<int64_t> before;
+    for (const nb::handle tensor : tensors) before.push_back(version_of(tensor));
     plan_.emplace(kernels::jit::plan(made_from_.views, [&] { call(); }));
+    // The calls announced what they write, though nothing is launched.
+    for (size_t i = 0; i < before.size(); ++i) {
+      if (version_of(tensors[i]) != before[i]) written_.push_back(i);
+    }
   }
 
   void launch(const nb::args& tensors, const nb::object& stream) const {
@@ -63,6 +78,10 @@ class Plan {
                fmt::format("{} on {}", to_string(view), to_string(view.device)));
       }
       data.push_back(view.data);
+    }
+    for (const size_t i : written_) {
+      given.library->will_write(nb::handle(tensors[i]).ptr(), "plan",
+                                fmt::format("tensors[{}]", i));
     }
     const Device device = given.views.empty() ? Device::cuda(0) : given.views.front().device;
     (*plan_)({data.data(), data.size()}, !stream.is_none() ? stream_of(stream.ptr(), "plan")
@@ -86,6 +105,7 @@ class Plan {
 
  private:
   Borrowed made_from_;
+  std::vector<size_t> written_;
   std::optional<kernels::jit::LaunchPlan> plan_;
 };
 

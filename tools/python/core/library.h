@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -77,6 +78,22 @@ class Library {
   virtual bool records(PyObject* tensor) const {
     static_cast<void>(tensor);
     return false;
+  }
+  /// Warns the user that an op records nothing.
+  virtual void warn_of_gradient(const std::string& op, const std::string& argument) const {
+    static_cast<void>(op), static_cast<void>(argument);
+  }
+  /// Called before a call writes a tensor that it did not allocate.
+  /// Errors: argument, if a gradient would be wrong afterwards.
+  virtual void will_write(PyObject* tensor, const std::string& op,
+                          const std::string& argument) const {
+    static_cast<void>(tensor), static_cast<void>(op), static_cast<void>(argument);
+  }
+  /// True if tensors of this thread may have tangents, of forward-mode differentiation.
+  virtual bool may_have_tangents() const { return false; }
+  /// Errors: unsupported, for a tensor that has one.
+  virtual void refuse_tangent(PyObject* tensor, const std::string& op) const {
+    static_cast<void>(tensor), static_cast<void>(op);
   }
   /// True if a mode is active that may replace what tensors mean.
   virtual bool is_intercepted() const { return false; }

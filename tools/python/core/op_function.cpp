@@ -112,10 +112,7 @@ OpFunction::Named::Named(const OpFunction& function, Call& call, Which which) {
 }
 
 OpFunction::OpFunction(const kernels::ParsedOp& op)
-    : op_(&op),
-      table_(&kernels::table_of(op)),
-      has_gradients_(std::string_view(table_->name).ends_with("_fwd")),
-      may_wait_(static_cast<bool>(table_->trim)) {
+    : op_(&op), table_(&kernels::table_of(op)), may_wait_(static_cast<bool>(table_->trim)) {
   const size_t size = op.signature.tensors.size();
   TESSERA_CHECK(size <= kMostSlots, "an op with too many tensors");
   std::vector<std::string> names;
@@ -144,6 +141,7 @@ OpFunction::OpFunction(const kernels::ParsedOp& op)
   }
   for (size_t slot = 0; slot < size; ++slot) {
     const TensorRule& tensor = rule(slot);
+    if (!tensor.is_workspace && tensor.role != Role::in) written_.push_back(slot);
     if (!tensor.is_workspace && (tensor.role == Role::out || tensor.accumulate)) {
       fields_.push_back(slot);
       field_names_.push_back(interned(tensor.name));
@@ -176,6 +174,7 @@ nb::object OpFunction::call(PyObject* const* arguments, Py_ssize_t num_positiona
     if (last == Stage::borrowed) return nb::none();
     find_entry(call);
     if (last == Stage::known) return nb::none();
+    announce_writes(call);
     place_outputs(call);
     if (last == Stage::allocated) return nb::none();
     run(call);
@@ -248,23 +247,19 @@ std::shared_ptr<OpFunction::Entry> OpFunction::make_entry(Call& call) const {
 }
 
 void OpFunction::run(Call& call) {
+  if (!has_warned_ && call.library != nullptr) warn_of_gradients(call);
   if (launch_again(call)) return;
-  if (has_gradients_) warn_of_gradients(call);
   run_in_full(call);
 }
 
-// Said once, and of calls in full alone: one that is launched again has no time to ask.
+// Said once per op.
 void OpFunction::warn_of_gradients(const Call& call) {
   for (const size_t slot : inputs_) {
     const auto& [first, count] = call.slots[slot];
     for (size_t i = first; i < size_t{first} + count; ++i) {
       if (!call.library->records(call.tensors[i].object)) continue;
-      has_gradients_ = false;
-      const std::string text = fmt::format(
-          "tessera.{} records no gradient, and '{}' requires one: the functions of "
-          "tessera.functional record",
-          table_->name, rule(slot).name);
-      check(PyErr_WarnEx(PyExc_UserWarning, text.c_str(), 1));
+      has_warned_ = true;
+      call.library->warn_of_gradient(table_->name, rule(slot).name);
       return;
     }
   }

@@ -61,6 +61,7 @@ class OpFunction {
   void place_outputs(Call& call) const;
   void check_given(const Call& call, Entry& entry) const;
   void check_room(const Call& call, const Made& made, PyObject* given) const;
+  void announce_writes(const Call& call) const;
   void run(Call& call);
   bool launch_again(const Call& call) const;
   void run_in_full(Call& call) const;
@@ -76,11 +77,12 @@ class OpFunction {
   // Tensors by their place in the signature, the slot.
   std::vector<size_t> inputs_;     // in the order of the arguments
   std::vector<size_t> fields_;     // in the order of the results
+  std::vector<size_t> written_;    // outputs, accumulators and in-place tensors
   std::vector<size_t> addresses_;  // in the order of kernels::call_in_full: lists last
   std::vector<nb::object> field_names_;
   std::optional<ArgumentNames> names_;
-  bool has_gradients_;  // in tessera.functional, and nobody was told so yet
-  bool may_wait_;       // for data, to learn how long outputs are
+  bool has_warned_ = false;  // that it records no gradient
+  bool may_wait_;            // for data, to learn how long outputs are
   nb::object result_type_;
   KnownOptions known_options_;
   std::unordered_map<uint64_t, std::shared_ptr<Entry>> entries_;

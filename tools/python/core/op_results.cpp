@@ -112,6 +112,24 @@ void OpFunction::check_room(const Call& call, const Made& made, PyObject* given)
                : std::string("memory whose end is not known"));
 }
 
+// Before the outputs are placed: what the call allocates, nobody else knows.
+void OpFunction::announce_writes(const Call& call) const {
+  if (call.library == nullptr) return;
+  const auto each = [&](const std::vector<size_t>& slots, const auto& visit) {
+    for (const size_t slot : slots) {
+      const auto& [first, count] = call.slots[slot];
+      for (size_t i = first; i < size_t{first} + count; ++i) visit(call.tensors[i].object, slot);
+    }
+  };
+  if (call.library->may_have_tangents()) {
+    each(inputs_,
+         [&](PyObject* tensor, size_t) { call.library->refuse_tangent(tensor, table_->name); });
+  }
+  each(written_, [&](PyObject* tensor, size_t slot) {
+    call.library->will_write(tensor, table_->name, rule(slot).name);
+  });
+}
+
 void OpFunction::place_outputs(Call& call) const {
   for (const Made& made : call.entry->made) {
     PyObject* const given = call.given[made.slot];

@@ -20,6 +20,11 @@ nb::object torch(const char* name) {
   return nb::module_::import_("torch").attr(name);
 }
 
+/// A function of the package's Python code, which has the words of warnings and errors.
+nb::object autograd(const char* name) {
+  return nb::module_::import_("tessera._autograd").attr(name);
+}
+
 nb::tuple tuple_of(const Dims& dims) {
   nb::list list;
   for (const int64_t value : dims) list.append(value);
@@ -128,8 +133,23 @@ class Torch final : public Library {
   }
 
   bool records(PyObject* tensor) const override {
-    return nb::cast<bool>(nb::handle(tensor).attr("requires_grad")) &&
-           nb::cast<bool>(torch("is_grad_enabled")());
+    return state_.is_grad_enabled() && state_.requires_grad(tensor);
+  }
+
+  void warn_of_gradient(const std::string& op, const std::string& argument) const override {
+    autograd("warn")(op, argument);
+  }
+
+  void will_write(PyObject* tensor, const std::string& op,
+                  const std::string& argument) const override {
+    if (records(tensor)) autograd("refuse_write")(op, argument, nb::handle(tensor));
+    state_.bump_version(tensor);
+  }
+
+  bool may_have_tangents() const override { return state_.in_dual_level(); }
+
+  void refuse_tangent(PyObject* tensor, const std::string& op) const override {
+    autograd("refuse_tangents")(op, nb::make_tuple(nb::handle(tensor)));
   }
 
   bool is_intercepted() const override { return state_.any_mode(); }

@@ -51,7 +51,7 @@ def records(op: str, *tensors: Tensor | None) -> bool:
 
     Errors:  UnsupportedError if one has a tangent, or inside of a torch.func transform.
     """
-    if not is_compiling() and in_transform():
+    if in_transform() and not is_compiling():
         expected, got = "tensors outside of torch.func transforms", "a call inside of vmap, grad or another"
         text = f"tessera: {op}: torch.func transforms are not supported\n  expected  {expected}\n  got       {got}"
         raise _errors.UnsupportedError(text, op, "", expected, got, "", "")

@@ -21,7 +21,6 @@ def kernel_of(rules: OverloadRules, overload: Overload) -> Callable[..., Any]:
         "Parameter": torch.nn.Parameter,
         "plain": _plain,
         "copy": _copy,
-        "increment_version": torch.autograd.graph.increment_version,
         "function": getattr(_ops, op.name),
     }
     omitted = set() if overload.written else set(rules.comes_with.values()) - set(overload.needs)
@@ -48,7 +47,6 @@ def kernel_of(rules: OverloadRules, overload: Overload) -> Callable[..., Any]:
     is_tuple = len(fields) > 1 or rules.may_wait
     field = {name: f"result[{fields.index(name)}]" if is_tuple else "result" for name in fields}
     lines += [f"copy({op.name!r}, {name!r}, {field[name]}, {name})" for name in sorted(scales)]
-    lines += [f"if {name} is not None: increment_version({name})" for name in overload.written]
     returned = [field[name] for name in overload.returned]
     if list(overload.returned) == fields and is_tuple and not rules.may_wait:
         returned = ["tuple(result)"]

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from tessera import _core
+from tessera._autograd import check_gradients
 from tessera._errors import UnsupportedError
 from tessera._fake import fake_outputs
 from tessera._kernels import kernel_of
@@ -41,6 +42,8 @@ def _fake(rules: OverloadRules, overload: Overload) -> Callable[..., Any]:
 
     def run(*args: Any, **kwargs: Any) -> Any:
         values = {**overload.constants, **kwargs, **dict(zip(by_position, args))}
+        if torch.is_grad_enabled():
+            check_gradients(op, values)
         made = fake_outputs(
             op,
             {name: value for name, value in values.items() if name in tensors},
