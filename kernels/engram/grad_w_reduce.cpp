@@ -6,10 +6,11 @@
 //          partial is read once, so the bound is bytes / copy bandwidth.
 // Maths    sum over the partials in ascending order from +0, then fma(sum, the other weight,
 //          gradient)
-// Tuned    132 partials of 4 x 7168 take 7.6 us on an H200 (peer 6.9), 9.7 on an H100: 84 % of a kernel
-//          that only reads and writes these bytes. H100: rounds of 66 take 10.2, of 44 and 33 9.7 and
-//          9.9 (but 7.5 instead of 6.9 us for 4 x 4096); 32, 96 and 128 threads 9.8, 10.0, 9.8; 2 and 4
-//          weights per thread 9.7 to 10.1 and 10.2.
+// Tuned    H200, 132 partials: 4 x 7168 take 6.97 us (peer 6.86), 91 % of a kernel that only reads and
+//          writes these bytes; 4 x 4096 5.26. With weights and gradients loaded after the sum 7.70 and
+//          5.95; no_allocate 7.26 and 5.46; 32 threads 7.00 and 5.28, 128 threads 7.08 and 5.47. H100,
+//          when they were loaded after the sum: 9.7 us; rounds of 66 10.2, of 44 and 33 9.7 and 9.9 (but
+//          7.5 instead of 6.9 us for 4 x 4096); 2 and 4 weights per thread 9.7 to 10.1 and 10.2.
 
 #include "dsl/builder.h"
 #include "kernels/all_ops.h"
@@ -41,6 +42,11 @@ ir::Kernel build(const Spec&) {
 
   auto weight = k.let("weight", at.x * kThreads + k.thread());
   k.if_(weight < weights, [&] {
+    // Loaded here, because ptxas would load them after the last partial and wait once more.
+    auto own_hidden = k.let("own_hidden", f32(hidden(weight)));
+    auto own_embed = k.let("own_embed", f32(embed(weight)));
+    auto old_hidden = k.let("old_hidden", grad_hidden(weight));
+    auto old_embed = k.let("old_embed", grad_embed(weight));
     auto sum = k.var(DType::f32, 0.0f, "sum");
     auto add_round = [&](const Value& first) {
       auto loaded = k.local(DType::f32, {kRound}, "loaded");
@@ -54,8 +60,8 @@ ir::Kernel build(const Spec&) {
     });
     // Loads past the last partial give zeros, which change no sum that began at +0.
     k.if_(rounds * kRound < partials, [&] { add_round(rounds * kRound); });
-    grad_hidden(weight) = fma(sum, f32(embed(weight)), grad_hidden(weight));
-    grad_embed(weight) = fma(sum, f32(hidden(weight)), grad_embed(weight));
+    grad_hidden(weight) = fma(sum, own_embed, old_hidden);
+    grad_embed(weight) = fma(sum, own_hidden, old_embed);
   });
   return k.finish();
 }

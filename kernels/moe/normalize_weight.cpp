@@ -4,7 +4,8 @@
 //          together and the quotients stored the same way. Longer rows come in parts, twice. A few
 //          bytes per token: the bound is the latency of one load, the sum, one division, one store.
 // Maths    sum from 1e-20 in the order of the slots, IEEE division
-// Tuned    H100: 2.3 us for 21876 tokens of 8, 87 % of copy; 128 threads per block.
+// Tuned    H200 (peer): 8037 tokens of 2 1.45 us (1.47), 9803 1.47 (1.49), 21876 of 8 2.04 (2.07), 32709
+//          2.25 (2.23). Blocks of 32, 64 and 256 threads instead of 128: within 0.05 us.
 
 #include <numeric>
 

@@ -8,10 +8,13 @@
 //          is bytes / copy bandwidth.
 // Maths    v = gate / (1 + exp(-gate)) * up, every step rounded to f32, then to bf16; scale and
 //          code: see scale_factor.h
-// Tuned    8064 x 7168 take 82 to 87 us on an H200 (peer 81 to 85), 108 to 114 on an H100, transposed
-//          111 to 116. Without the launch bound ptxas loads three vectors at a time: 118 and 122. H100:
-//          for 4, 6 and 7 blocks 112, 115 and 116; tiles of 128 columns 120 and 145, 16 tokens per
-//          thread 115 and 119, 4 tokens 111 and 126.
+// Tuned    H200, 8064 x 7168 (peer): runs of 32 81.9 us with rounded scales (80.9), 82.5 without (81.0);
+//          runs of 128 83.6 (84.7) and 84.4 (84.9). By the hint of the loads, none, no_allocate,
+//          evict_first: runs of 32 81.9, 81.9, 81.9 and 83.2, 83.5, 82.5; runs of 128 85.7, 83.6, 84.6
+//          and 84.4, 87.0, 86.7. evict_first on the stores of out: 1.3 to 1.9 us more. H100: 108 to 114,
+//          transposed 111 to 116. Without the launch bound ptxas loads three vectors at a time: 118 and
+//          122. H100: for 4, 6 and 7 blocks 112, 115 and 116; tiles of 128 columns 120 and 145, 16
+//          tokens per thread 115 and 119, 4 tokens 111 and 126.
 
 #include "kernels/quant/swiglu_channel_cast.h"
 
@@ -28,6 +31,13 @@ struct Spec {
   uint8_t align;  // bytes of x, at most 16
   bool round_sf, has_clamp, transposed;
 };
+
+/// The hint of the loads of x, as measured on an H200.
+dsl::CacheHint hint_of(const Spec& s) {
+  using dsl::CacheHint;
+  if (s.transposed || s.run != ChannelTile::kTokens) return CacheHint::evict_first;
+  return s.round_sf ? CacheHint::no_allocate : CacheHint::none;
+}
 
 ir::Kernel build_swiglu_channel_cast(const std::string& op, const Spec& s) {
   using namespace dsl;
@@ -48,11 +58,12 @@ ir::Kernel build_swiglu_channel_cast(const std::string& op, const Spec& s) {
   k.assume(at.row / s.run + (kTokens / s.run - 1) < tokens / s.run);
 
   // load
+  const auto hint = hint_of(s);
   std::vector<Ref> halves;  // gate, up: (tokens, cols)
   for (const int64_t half : {0, 1}) {
     halves.push_back(k.fragment(DType::bf16, tile.values(), half == 0 ? "gate" : "up"));
     k.parallel({kTokens, tile.cols}, [&](Value t, Value c) {
-      halves.back()(t, c) = x.cached(CacheHint::evict_first)(at.row + t, half, at.col + c);
+      halves.back()(t, c) = x.cached(hint)(at.row + t, half, at.col + c);
     });
   }
 
