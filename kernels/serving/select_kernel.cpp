@@ -17,7 +17,11 @@ constexpr int64_t kLowestKey = 0x007FFFFF;     // of -inf and NaN
 constexpr int64_t kKeyBelowZero = 0x7FFFFFFF;  // no score has it: -0 has the key of +0
 
 // What a block of a cluster reports about its words.
-constexpr int64_t kWhole = 0, kPart = 1, kBest = 2, kReports = 3;
+constexpr int64_t kWhole = 0, kPart = 1, kReports = 2;
+constexpr int64_t kAttempts =
+    2;                         // to send the words: the second with a bound that leaves few enough
+constexpr int kRaiseBits = 5;  // of a word, a digit per lane
+constexpr int64_t kRaises = 16;  // rounds; a shift may leave a bit of a digit unused
 
 class Selection : SelectResult {
  public:
@@ -32,7 +36,7 @@ class Selection : SelectResult {
     row_ = k_.let("row", at.x / s_.cluster);
     rank_ = s_.cluster > 1 ? k_.let("rank", k_.cluster_rank()) : i32(0);
     lane_ = k_.let("lane", k_.lane());
-    make_buffer(std::max<int64_t>(s_.room, s_.cluster * s_.most_sent()));
+    make_buffer(s_.room);
     make_list();
     make_range();
     if (s_.cluster > 1) make_mail();
@@ -78,34 +82,47 @@ class Selection : SelectResult {
     const auto first_of = [&](const Value& chunk) { return base_ + chunk * i32(s_.chunk()); };
     if (s_.has_one_chunk) {
       if (has_first_threshold()) highest_ = k_.var(DType::u32, 0, "highest_key");
-      k_.if_(rank_ < chunks_, [&] {
-        auto first = k_.let("first", first_of(rank_));
-        load_chunk(first, *chunk_);
-        auto edge = k_.var(DType::u32, 0, "edge");
-        if (has_first_threshold()) set_first_floor(edge);
-        take_chunk(first, edge, total);
-      });
+      auto first = k_.let("first", first_of(rank_));
+      auto edge = k_.var(DType::u32, 0, "edge");
+      k_.if_(rank_ < chunks_, [&] { load_chunk(first, *chunk_); });
+      if (has_first_threshold()) set_first_floor(edge);
+      k_.if_(rank_ < chunks_, [&] { take_chunk(first, edge, total); });
       return k_.let("total", total);
     }
     next_chunk_ = k_.local(dtype_, {s_.keys}, "next_chunk");
-    k_.if_(rank_ < chunks_, [&] { load_chunk(first_of(rank_), *next_chunk_); });
+    auto edge = k_.var(DType::u32, 0, "edge");
+    const auto load = [&](const Value& chunk, const Ref& to) {
+      k_.if_(chunk < chunks_, [&] { load_chunk(first_of(chunk), to); });
+    };
+    load(rank_, *chunk_);
+    load(rank_ + s_.cluster, *next_chunk_);  // in flight while the first is searched
+    if (has_first_threshold()) set_first_floor(edge);
     k_.serial(
         rank_, chunks_,
-        [&](Value chunk) {  // while the next chunk is in flight
-          auto first = k_.let("first", first_of(chunk));
-          k_.unrolled(s_.keys, [&](Value i) { (*chunk_)(i) = (*next_chunk_)(i); });
-          auto next = k_.let("next", chunk + s_.cluster);
-          k_.if_(next < chunks_, [&] { load_chunk(first_of(next), *next_chunk_); });
-          auto edge = k_.var(DType::u32, 0, "edge");
-          if (has_first_threshold()) k_.if_(chunk == rank_, [&] { set_first_floor(edge); });
-          take_chunk(first, edge, total);
+        [&](Value chunk) {
+          take_chunk(k_.let("first", first_of(chunk)), edge, total);
+          k_.if_(chunk + s_.cluster < chunks_, [&] {
+            k_.unrolled(s_.keys, [&](Value i) { (*chunk_)(i) = (*next_chunk_)(i); });
+            load(k_.let("after_next", chunk + 2 * s_.cluster), *next_chunk_);
+          });
         },
         s_.cluster);
     return k_.let("total", total);
   }
 
+  /// Computes `edge`, a key that at least topk scores of the first chunks of all blocks reach, or 0, and
+  /// puts the floor below it. Each block has its share of topk scores at its own key; the least of these
+  /// keys serves all blocks.
   void set_first_floor(const Ref& edge) {
-    edge = first_threshold();
+    if (s_.cluster == 1) {
+      k_.if_(chunks_ > 0, [&] { edge = first_threshold(i32(s_.topk)); });
+    } else {
+      edge = cast(DType::u32, -1);
+      k_.if_(rank_ < chunks_, [&] { edge = first_threshold(share_of_block()); });
+      k_.if_(k_.thread() < s_.cluster, [&] { k_.of_block(*edges_, k_.thread())(rank_) = edge; });
+      k_.sync_cluster();
+      k_.unrolled(s_.cluster, [&](Value r) { edge = min(edge, (*edges_)(r)); });
+    }
     *floor_ = max(edge, cast(DType::u32, 1)) - u32(i32(1));
   }
 
@@ -113,44 +130,51 @@ class Selection : SelectResult {
   void take_chunk(const Value& first, const Ref& edge, const Ref& total) {
     append_chunk(first);
     auto now = k_.let("total_now", count_words());
+    const auto keep = [&] {
+      *floor_ = max(*floor_, edge);
+      total = now;
+    };
+    if (s_.has_one_chunk && s_.room >= s_.chunk()) return keep();
     k_.if_else(
         now > s_.room,
         [&] {
           append_in_steps(first, total);
           total = (*count_)(0);
         },
-        [&] {
-          *floor_ = max(*floor_, edge);
-          total = now;
-        });
+        keep);
   }
 
   Value highest() const { return highest_ ? Value(*highest_) : Value(); }
-  bool has_first_threshold() const { return s_.topk <= s_.chunk() / kGroup / 2; }
+  bool has_first_threshold() const {
+    return (s_.topk + s_.cluster - 1) / s_.cluster <= s_.chunk() / kGroup / 2;
+  }
+
+  /// The part of topk that each block with scores of this row has to find.
+  Value share_of_block() {
+    auto active = k_.let("active", min(chunks_, s_.cluster));
+    return k_.let("share_of_block", (s_.topk + active - 1) / active);
+  }
 
   void append_chunk(const Value& first) {
     auto chunk = *chunk_;
     auto place = [&](const Value& i) { return column(first, i / vector_) + i % vector_; };
-    auto word = [&](const Value& i) { return word_of(key_of(chunk(i)), place(i)); };
+    auto mask = k_.var(DType::u32, 0, "passing");
     auto by_keys = [&] {
-      append(
-          s_.keys,
-          [&](const Value& i) {
-            const Value key = key_of(chunk(i));
-            return is_inside(place(i)) && key > *floor_;
-          },
-          word);
+      mask = mask_of(s_.keys, [&](const Value& i) {
+        const Value key = key_of(chunk(i));
+        return is_inside(place(i)) && key > *floor_;
+      });
     };
     auto by_scores = [&] {
       auto bits = k_.var(DType::u32, *floor_, "bits_of_floor");
       bits = select(bits == cast(DType::u32, kKeyBelowZero), bits - u32(i32(1)), bits);
       const Value is_positive = bits > cast(DType::u32, kKeyBelowZero);
-      const Value mask = select(is_positive, cast(DType::u32, 0x80000000LL), cast(DType::u32, -1));
-      auto above = k_.let("above", reinterpret(DType::f32, bits ^ mask));
-      append(
-          s_.keys, [&](const Value& i) { return f32(chunk(i)) > above; }, word);
+      const Value sign = select(is_positive, cast(DType::u32, 0x80000000LL), cast(DType::u32, -1));
+      auto above = k_.let("above", reinterpret(DType::f32, bits ^ sign));
+      mask = mask_of(s_.keys, [&](const Value& i) { return f32(chunk(i)) > above; });
     };
     k_.if_else(*floor_ < cast(DType::u32, kLowestKey), by_keys, by_scores);
+    append(s_.keys, mask, [&](const Value& i) { return word_of(key_of(chunk(i)), place(i)); });
   }
 
   void make_range() {
@@ -161,9 +185,9 @@ class Selection : SelectResult {
     });
   }
 
-  /// Returns a key that at least topk scores of the chunk reach, or 0: the topk-th largest group
+  /// Returns a key that at least `need` scores of the chunk reach, or 0: the need-th largest group
   /// maximum, rounded down to an edge of the histogram.
-  Value first_threshold() {
+  Value first_threshold(const Value& need) {
     const int64_t groups = s_.keys / kGroup;
     auto keys = k_.local(DType::u32, {groups}, "group_keys");
     k_.unrolled(groups, [&](Value g) {
@@ -197,7 +221,7 @@ class Selection : SelectResult {
     k_.unrolled(groups, [&](Value g) {
       k_.if_(keys(g) >= bottom, [&] { count_digit(i32((top - keys(g)) >> shift)); });
     });
-    const Found found = find_digit(i32(s_.topk));
+    const Found found = find_digit(need);
     auto reach = k_.let("reach", (u32(found.digit + 1) << shift) - u32(i32(1)));
     auto edge = select(top - bottom >= reach, top - reach, bottom);
     return k_.let("edge_found", select(found.equal > 0, edge, cast(DType::u32, 0)));
@@ -216,13 +240,13 @@ class Selection : SelectResult {
           auto at = k_.let("at", first + offset + k_.thread() * kSelectStep);
           load_part(kSelectStep, at, part, i32(0));
           auto key = [&](const Value& i) { return key_of(part(i)); };
-          append(
-              kSelectStep,
-              [&](const Value& i) {
-                const Value reached = key(i);
-                return is_inside(at + i) && reached > *floor_;
-              },
-              [&](const Value& i) { return word_of(key(i), at + i); });
+          append(kSelectStep,
+                 mask_of(kSelectStep,
+                         [&](const Value& i) {
+                           const Value reached = key(i);
+                           return is_inside(at + i) && reached > *floor_;
+                         }),
+                 [&](const Value& i) { return word_of(key(i), at + i); });
         },
         step);
     k_.sync();
@@ -232,87 +256,126 @@ class Selection : SelectResult {
 
   void make_mail() {
     reports_ = k_.shared(DType::u64, {s_.cluster, kReports}, "reports");
-    sent_ = k_.shared(DType::u64, {s_.cluster, s_.most_sent()}, "sent");
-    sent_counts_ = k_.shared(DType::i32, {s_.cluster}, "sent_counts");
-    sending_ = k_.shared(DType::i32, {1}, "sending");
-    k_.if_(k_.thread() == 0, [&] { (*sending_)(0) = 0; });
+    edges_ = k_.shared(DType::u32, {s_.cluster}, "edges");
+    sent_ = k_.shared(DType::u64, {s_.most_sent()}, "sent");
+    sent_counts_ = k_.shared(DType::i32, {kAttempts, s_.cluster}, "sent_counts");
+    sending_ = k_.shared(DType::i32, {kAttempts}, "sending");
+    reserved_ = k_.shared(DType::i32, {kAttempts}, "reserved");
+    place_ = k_.shared(DType::i32, {1}, "first_place");
+    digits_ = k_.shared(DType::i32, {kRaises, 32}, "digits");
+    all_digits_ = k_.shared(DType::i32, {kRaises, 32}, "all_digits");
+    k_.if_(k_.thread() == 0,
+           [&] { k_.unrolled(kAttempts, [&](Value i) { (*sending_)(i) = (*reserved_)(i) = 0; }); });
+    k_.fill(*digits_, 0);
+    k_.fill(*all_digits_, 0);
     k_.sync_cluster();  // before the first access to another block
   }
 
-  /// Moves all candidates that may be chosen into the buffer of the cluster's first block, which
-  /// finishes the row. A word is dropped below either of two lower bounds of the last chosen word: the
-  /// topk-th word of any block, and the minimum over the blocks of their word with number topk /
-  /// blocks.
+  /// Moves all candidates that may be chosen to the cluster's first block, which finishes the row.
+  /// Words below a lower bound of the last chosen word stay where they are. Where too many words are
+  /// above the bound, bisection raises it.
   void gather(const Value& total) {
-    auto active = k_.let("active", min(chunks_, s_.cluster));
-    auto share = k_.let("share_of_block", (s_.topk + active - 1) / active);
+    auto bound = k_.var(DType::u64, word_of_floor(), "bound");
+    if (!s_.has_one_chunk) raise_to_best_of_blocks(bound, total);
+    auto received = k_.var(DType::i32, 0, "received");
+    k_.serial(0, kAttempts, [&](Value attempt) {
+      auto is_needed = k_.let("is_needed", attempt == 0 || received > s_.most_sent());
+      k_.if_(is_needed, [&] {
+        k_.if_(attempt > 0, [&] { raise(bound, total); });
+        received = send(total, bound, attempt);
+      });
+    });
+    k_.if_(rank_ == 0, [&] {
+      words_.emplace(*sent_);  // what follows reads the words of all blocks
+      finish_row(received, bound, Value());
+    });
+  }
+
+  /// Raises `bound` to the larger of two lower bounds of the last chosen word: the topk-th word of any
+  /// block, and the minimum over the blocks of their word with number topk / blocks.
+  void raise_to_best_of_blocks(const Ref& bound, const Value& total) {
+    auto share = share_of_block();
     auto whole = k_.var(DType::u64, 0, "whole"), part = k_.var(DType::u64, 0, "part");
-    auto best = k_.var(DType::u64, 0, "best_of_block");
     k_.if_(total > 0, [&] {
-      const Value lowest = word_of_floor();
-      const Bounds b = narrow(total, min(total, s_.topk), min(total, share), lowest, highest());
+      const Bounds b =
+          narrow(total, min(total, s_.topk), min(total, share), word_of_floor(), highest());
       whole = select(total >= s_.topk, b.low, cast(DType::u64, 0));
       part = select(total >= share, b.share, cast(DType::u64, 0));
-      best = b.best;
     });
-    part = select(rank_ < active, part, cast(DType::u64, -1));
+    part = select(rank_ < chunks_, part, cast(DType::u64, -1));
     k_.if_(k_.thread() < s_.cluster, [&] {
       auto there = k_.of_block(*reports_, k_.thread());
       there(rank_, kWhole) = whole;
       there(rank_, kPart) = part;
-      there(rank_, kBest) = best;
     });
     k_.sync_cluster();
     auto least = k_.var(DType::u64, cast(DType::u64, -1), "least");
-    auto bound = k_.var(DType::u64, 0, "bound");
-    best = cast(DType::u64, 0);
     k_.unrolled(s_.cluster, [&](Value r) {
       bound = max(bound, (*reports_)(r, kWhole));
       least = min(least, (*reports_)(r, kPart));
-      best = max(best, (*reports_)(r, kBest));
     });
     bound = max(bound, least);
-    send(total, bound);
-    k_.sync_cluster();
-    k_.if_(rank_ == 0, [&] {
-      const Value received = receive();
-      const Value best_key = k_.let("best_key", u32(best >> u32(32)));
-      finish_row(received, bound, best_key);
-    });
   }
 
-  void send(const Value& total, const Value& bound) {
+  /// Sends the words from `bound` on to the first block, as far as it has places. Returns the number of
+  /// such words of all blocks, after a barrier of the cluster.
+  Value send(const Value& total, const Value& bound, const Value& attempt) {
+    auto mine = k_.var(DType::i32, 0, "mine");
+    each_word(total, [&](const Value& word) { mine += select(word >= bound, 1, 0); });
+    auto through = sum_through_lane(mine);
+    auto base = k_.var(DType::i32, 0, "base");
+    k_.if_(lane_ == 31, [&] { base = k_.atomic_fetch_add((*sending_)(attempt), through); });
+    auto place = k_.var(DType::i32, k_.shuffle(base, 31) + through - mine, "place");
+    auto count = k_.let("count_sent", (*sending_)(attempt));
+    k_.if_(k_.thread() == 0,
+           [&] { (*place_)(0) = k_.atomic_fetch_add(k_.of_block(*reserved_, 0)(attempt), count); });
+    k_.if_(k_.thread() < s_.cluster,
+           [&] { k_.of_block(*sent_counts_, k_.thread())(attempt, rank_) = count; });
+    place = place + (*place_)(0);
     auto target = k_.of_block(*sent_, 0);
     each_word(total, [&](const Value& word) {
       k_.if_(word >= bound, [&] {
-        auto place = k_.let("place", k_.atomic_fetch_add((*sending_)(0), 1));
-        target(rank_, place) = word;
+        k_.if_(place < s_.most_sent(), [&] { target(place) = word; });
+        place = place + 1;
       });
     });
-    auto count = k_.let("count_sent", (*sending_)(0));
-    k_.if_(k_.thread() == 0, [&] { k_.of_block(*sent_counts_, 0)(rank_) = count; });
+    k_.sync_cluster();
+    Value all = (*sent_counts_)(attempt, 0);
+    for (int r = 1; r < s_.cluster; ++r) all = all + (*sent_counts_)(attempt, r);
+    return k_.uniform(all);
   }
 
-  /// Returns the number of words sent.
-  Value receive() {
-    const int64_t blocks = std::bit_ceil(static_cast<uint32_t>(s_.cluster)),
-                  threads = s_.threads / blocks;
-    auto of_lane = k_.let("sent_of_lane", (*sent_counts_)(min(lane_, s_.cluster - 1)));
-    auto all = k_.let("sent_by_all", k_.warp_sum(select(lane_ < s_.cluster, of_lane, 0)));
-    auto block = k_.let("block_of_thread", k_.thread() / threads);
-    auto to = k_.let("to", k_.warp_sum(select(lane_ < block, of_lane, 0)));
-    k_.if_(block < s_.cluster, [&] {
-      auto size = k_.let("size", (*sent_counts_)(block));
-      k_.serial(
-          k_.thread() % threads, size,
-          [&](Value i) {
-            auto word = k_.let("word_sent", (*sent_)(block, i));
-            k_.manual_sync([&] { (*words_)(to + i) = word; });
-          },
-          threads);
+  /// Raises `bound` until the blocks have topk to most_sent() words from it on. They have more than
+  /// most_sent() from the old bound on, and no two words are equal. A round takes 5 bits of the words:
+  /// lane d counts those with digit d, of all blocks.
+  void raise(const Ref& bound, const Value& total) {
+    auto low = k_.var(DType::u64, bound, "low_of_range");
+    auto high = k_.var(DType::u64, cast(DType::u64, -1), "high_of_range");
+    auto before = k_.var(DType::i32, 0, "before_range");  // words above the range
+    auto is_found = k_.var(DType::boolean, false, "is_found");
+    auto here = *digits_, of_all = k_.of_block(*all_digits_, 0);
+    k_.serial(0, kRaises, [&](Value round) {
+      k_.if_(!is_found, [&] {
+        auto shift = k_.let("shift_of_range", shift_of(high - low, kRaiseBits));
+        each_word(total, [&](const Value& word) {
+          k_.if_(word >= low && word <= high,
+                 [&] { k_.atomic_add(here(round, i32((high - word) >> shift)), 1); });
+        });
+        k_.sync();
+        k_.if_(k_.thread() < 32, [&] { k_.atomic_add(of_all(round, lane_), here(round, lane_)); });
+        k_.sync_cluster();
+        auto through = k_.let("through_digit", before + sum_through_lane(of_all(round, lane_)));
+        auto digit = k_.let("digit", k_.uniform(k_.warp_sum(select(through < s_.topk, 1, 0))));
+        auto last = k_.let("words_from_bound", k_.uniform(k_.shuffle(through, digit)));
+        auto above = k_.let("words_above", k_.uniform(k_.shuffle(through, max(digit - 1, 0))));
+        before = select(digit > 0, above, before);
+        high = high - (cast(DType::u64, digit) << shift);
+        auto width = k_.let("width_less_1", (cast(DType::u64, 1) << shift) - cast(DType::u64, 1));
+        low = select(high - low >= width, high - width, low);
+        is_found = last <= s_.most_sent();
+      });
     });
-    set_count(all);
-    return count_words();
+    bound = low;
   }
 
   void on_first_block(const std::function<void()>& body) {
@@ -326,7 +389,9 @@ class Selection : SelectResult {
   Value base_, chunks_;
   std::optional<Ref> highest_;  // the largest key, if there is only one chunk
   std::optional<Ref> range_;    // of the group maxima
-  std::optional<Ref> reports_, sent_, sent_counts_, sending_;  // of a cluster
+  // of a cluster
+  std::optional<Ref> reports_, edges_, sent_, sent_counts_, sending_, reserved_, place_, digits_,
+      all_digits_;
 };
 
 }  // namespace
@@ -336,9 +401,8 @@ int64_t SelectSpec::list_size() const {
 }
 
 int64_t SelectSpec::shared_bytes() const {
-  const int64_t mail = cluster * most_sent();
-  const int64_t words = std::max<int64_t>(room, mail) + mail + list_size();
-  return 8 * words + 4 * (topk + SelectWords::kBins) + 4096;
+  const int64_t words = room + most_sent() + list_size();
+  return 8 * words + 4 * (topk + SelectWords::kBins) + 8192;
 }
 
 ir::Kernel build_select(const SelectSpec& s) {

@@ -1,6 +1,7 @@
 #pragma once
 // The kernel of topk_select: the exact top-k of a row, by one block or one cluster.
 
+#include <algorithm>
 #include <cstdint>
 
 #include "dsl/ir/tile.h"
@@ -31,8 +32,11 @@ struct SelectSpec {
   int64_t chunk() const { return int64_t{threads} * keys; }
   /// Room for kSelectStep more scores per thread after a selection.
   int64_t least_room() const { return topk + kFewWords + int64_t{threads} * kSelectStep; }
-  /// Most candidates that a block of a cluster sends to the first block.
-  int64_t most_sent() const { return cluster > 1 ? topk + kFewWords : 0; }
+  /// Most candidates that the first block of a cluster takes from all blocks. Random scores of one chunk
+  /// per block send about 1.5 topk words; the rest is for small topk and equal scores.
+  int64_t most_sent() const {
+    return cluster > 1 ? std::min<int64_t>(6 * int64_t{topk} + 1024, 12288) : 0;
+  }
   int64_t list_size() const;
   int64_t shared_bytes() const;
 };

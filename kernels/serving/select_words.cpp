@@ -6,11 +6,10 @@ using namespace dsl;
 
 namespace {
 
-constexpr int kDigitBits = 11;
 constexpr int kRounds = 7;  // rounds of kDigitBits each: words have 64 bits
 
 Value one(const Value& condition) {
-  return select(condition, 1, 0);
+  return select(condition, cast(DType::u32, 1), cast(DType::u32, 0));
 }
 
 Value u64(const Value& x) {
@@ -48,9 +47,14 @@ Value SelectWords::sum_through_lane(const Value& mine) {
   return k_.let("through", through);
 }
 
-void SelectWords::append(int64_t n, const OfScore& passes, const OfScore& word) {
-  auto mine = k_.var(DType::i32, 0, "mine");
-  k_.unrolled(n, [&](Value i) { mine += one(passes(i)); });
+Value SelectWords::mask_of(int64_t n, const OfScore& passes) {
+  auto mask = k_.var(DType::u32, 0, "mask");
+  k_.unrolled(n, [&](Value i) { mask = mask | (one(passes(i)) << u32(i)); });
+  return mask;
+}
+
+void SelectWords::append(int64_t n, const Value& mask, const OfScore& word) {
+  auto mine = k_.let("mine", i32(popcount(mask)));
   k_.if_(k_.warp_any(mine > 0), [&] {
     auto through = sum_through_lane(mine);
     auto base = k_.var(DType::i32, 0, "base");
@@ -59,7 +63,7 @@ void SelectWords::append(int64_t n, const OfScore& passes, const OfScore& word) 
     auto place = k_.var(DType::i32, first + through - mine, "place");
     k_.manual_sync([&] {
       k_.unrolled(n, [&](Value i) {
-        k_.if_(passes(i), [&] {
+        k_.if_((mask >> u32(i) & u32(i32(1))) != u32(i32(0)), [&] {
           k_.if_(place < s_.room, [&] { (*words_)(place) = word(i); });
           place = place + 1;
         });
@@ -147,11 +151,11 @@ SelectWords::Found SelectWords::find_digits(const Value& need, const Value& seco
   return read(0);
 }
 
-Value SelectWords::shift_of(const Value& span) {
+Value SelectWords::shift_of(const Value& span, int bits) {
   // The conversion to float may round up to a power of two. Then one bit less of the digits is
   // used.
   auto log2 = (reinterpret(DType::i32, f32(span)) >> 23) - 127;
-  return u32(max(log2 - (kDigitBits - 1), 0));
+  return u32(max(log2 - (bits - 1), 0));
 }
 
 Value SelectWords::best_key(const Value& total) {
@@ -215,9 +219,8 @@ void SelectWords::shrink(const Value& total) {
           k_.if_(first + k_.thread() < total, [&] { word = (*words_)(first + k_.thread()); });
         });
         k_.sync();
-        append(
-            1, [&](const Value&) { return word >= low; },
-            [&](const Value&) { return Value(word); });
+        append(1, mask_of(1, [&](const Value&) { return word >= low; }),
+               [&](const Value&) { return Value(word); });
       },
       s_.threads);
   *floor_ = max(*floor_, u32(low >> u32(32)));

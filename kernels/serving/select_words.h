@@ -12,7 +12,8 @@ namespace tessera::kernels::serving {
 /// result, and no two words are equal. Their order in the buffer is irrelevant.
 class SelectWords : protected SelectRow {
  public:
-  static constexpr int64_t kBins = 2048;
+  static constexpr int kDigitBits = 11;
+  static constexpr int64_t kBins = int64_t{1} << kDigitBits;
 
  protected:
   using OfScore = std::function<dsl::Value(const dsl::Value& i)>;
@@ -24,8 +25,10 @@ class SelectWords : protected SelectRow {
 
   dsl::Value word_of(const dsl::Value& key, const dsl::Value& column);
 
-  /// Appends word(i) of every i < n that passes. Words beyond the room are counted but dropped.
-  void append(int64_t n, const OfScore& passes, const OfScore& word);
+  /// Returns a mask with bit i set for every i < n that passes, n <= 32.
+  dsl::Value mask_of(int64_t n, const OfScore& passes);
+  /// Appends word(i) of every bit i < n of `mask`. Words beyond the room are counted but dropped.
+  void append(int64_t n, const dsl::Value& mask, const OfScore& word);
   /// Returns the number of words, after a barrier that makes them visible.
   dsl::Value count_words();
   void set_count(const dsl::Value& count);
@@ -45,8 +48,8 @@ class SelectWords : protected SelectRow {
   /// Finds a second number in the same histogram.
   Found find_digits(const dsl::Value& need, const dsl::Value& second, Found& of_second);
 
-  /// The right shift that brings numbers up to `span`, u32 or u64, below kBins.
-  static dsl::Value shift_of(const dsl::Value& span);
+  /// The right shift that brings numbers up to `span`, u32 or u64, below 2^bits.
+  static dsl::Value shift_of(const dsl::Value& span, int bits = kDigitBits);
 
   /// The best `need` of `total` words are the words from `low` on, except `members - left` of the
   /// `members` words in [low, high], where kFewWords or fewer, or all of them, are left. `best` is an

@@ -38,10 +38,9 @@ constexpr int64_t kShareOfRow = 8192;  // scores that a small block loads at onc
 /// The largest room up to `wanted` whose block needs at most `limit` bytes of shared memory.
 int32_t room_within(serving::SelectSpec s, int64_t wanted, int64_t limit) {
   s.room = static_cast<int32_t>(s.least_room());
-  const int64_t at_least = std::max(s.least_room(), s.cluster * s.most_sent());
   const int64_t more = (limit - s.shared_bytes()) / 8;
   return static_cast<int32_t>(
-      std::clamp(wanted, s.least_room(), at_least + std::max<int64_t>(more, 0)));
+      std::clamp(wanted, s.least_room(), s.least_room() + std::max<int64_t>(more, 0)));
 }
 
 /// The shape of blocks where `cluster` blocks share a row, each with up to `limit` bytes of shared
@@ -56,8 +55,10 @@ serving::SelectSpec shaped(serving::SelectSpec s, int cluster, int64_t columns, 
   s.has_one_chunk = columns <= cluster * s.chunk();
   // The first chunk of a block fills the room if its scores cannot be filtered. If they can, up to topk
   // scores of each later chunk may pass until a selection.
-  const int64_t wanted =
+  // Where there is no later chunk, room for a whole one makes the kernel shorter.
+  int64_t wanted =
       s.topk > s.chunk() / 8 ? s.topk + s.chunk() : std::max<int64_t>(4096, int64_t{16} * s.topk);
+  if (s.has_one_chunk) wanted = std::max(wanted, s.chunk());
   s.room = room_within(s, wanted, limit / s.blocks_per_sm - 1024);
   return s;
 }

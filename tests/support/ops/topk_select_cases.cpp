@@ -116,6 +116,16 @@ void add_long_hostile(std::vector<OpCase>& cases) {
                                           return is_good ? 3 + random.normal() : random.normal();
                                         }),
                               4096, kByValue));
+  // The blocks of a cluster bound the last chosen score by the worst of them: of little use here.
+  const auto all_but = [&](int64_t from, int64_t to) {
+    return [&random, from, to](int64_t i) {
+      return random.normal() + (i >= from && i < to ? -10 : 10);
+    };
+  };
+  cases.push_back(select_case(
+      "one bad block", tensor_by(DType::f32, {1, 66000}, all_but(65536, 66000)), 512, kByValue));
+  cases.push_back(select_case("one bad chunk",
+                              tensor_by(DType::f32, {1, 290000}, all_but(65536, 98304)), 2048));
 }
 
 /// Pages of `size`, some of them absent.
