@@ -97,7 +97,8 @@ void Builder::copy(const Ref& from, const Ref& to, CopyOptions options, SourceLo
   if (options.multicast == ir::Multicast::required && options.engine != ir::Engine::tensor) {
     recorder_->fail("COPY_ENGINE",
                     fmt::format("copy from '{}' into all blocks of the cluster", source.name), loc,
-                    "Engine::tensor", fmt::format("Engine::{}", name(options.engine)));
+                    "Engine::tensor", fmt::format("Engine::{}", name(options.engine)),
+                    "pass .engine = Engine::tensor, or leave out Multicast::required");
   }
   const bool has_choice = (!on_chip(from) && target.space == ir::Space::shared) ||
                           (stores && options.engine == ir::Engine::tensor);
@@ -109,7 +110,9 @@ void Builder::copy(const Ref& from, const Ref& to, CopyOptions options, SourceLo
         stores ? "Engine::tensor or Engine::automatic"
                : "between a global tensor and a shared tile",
         stores ? std::string(name(options.engine))
-               : fmt::format("from {} to {}", name(source.space), name(target.space)));
+               : fmt::format("from {} to {}", name(source.space), name(target.space)),
+        stores ? "threads store in no pieces: pass Engine::tensor or leave out .engine"
+               : "leave out .engine");
   }
   if (!options.outside.is_literal()) {
     recorder_->fail("COPY_OUTSIDE",
@@ -153,7 +156,9 @@ void Builder::copy_add(const Ref& from, const Ref& to, CopyOptions options, Sour
                     fmt::format("copy_add from '{}' to '{}' has no choice of an engine",
                                 source.name, target.name),
                     loc, by_threads ? "a shared tile" : "Engine::tensor or Engine::automatic",
-                    by_threads ? "a fragment" : std::string(name(options.engine)));
+                    by_threads ? "a fragment" : std::string(name(options.engine)),
+                    by_threads ? "copy the fragment into a shared tile first, or leave out .engine"
+                               : "leave out .engine");
   }
   if (to.region().terms.cache != ir::CacheHint::none) {
     recorder_->fail("CACHE_HINT",

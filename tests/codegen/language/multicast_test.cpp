@@ -251,9 +251,11 @@ TEST_CASE("a multicast that is impossible is refused with the reason", "[languag
   CHECK(has(refusal(p), "'b' cannot be copied to 'b_tile' by tensor copies"));
   CHECK(has(refusal(p), "a launch with clusters"));
   CHECK(has(refusal(p), "[COPY_ENGINE]"));
+  CHECK(has(refusal(p), "hint      launch with .cluster = 2 or more"));
   p.cluster = 2;
   p.tile_columns = 24;
   CHECK(has(refusal(p), "a tile of 2 parts of multiples of 8 rows"));
+  CHECK(has(refusal(p), "hint      let the rows of the tile be a multiple of 16"));
   const auto by_pieces = [] {
     Builder k("pieces");
     auto x = k.input("x", DType::f32, {64, 64});

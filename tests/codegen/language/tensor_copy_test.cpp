@@ -191,24 +191,36 @@ TEST_CASE("explain says which copies are tensor copies") {
         std::string::npos);
 }
 
-TEST_CASE("Engine::tensor names the first condition that is not proved") {
+TEST_CASE("Engine::tensor names the first condition that is not proved, and its remedy") {
   CHECK(refusal({}) == "");
-  const auto refused = [](const Case& c, const std::string& words) {
+  const auto refused = [](const Case& c, const std::string& expected, const std::string& got,
+                          const std::string& remedy) {
     const std::string text = refusal(c);
     INFO(text);
-    CHECK(text.find("[COPY_ENGINE]") != std::string::npos);
-    CHECK(text.find(words) != std::string::npos);
+    CHECK(text.find(" by tensor copies [COPY_ENGINE]\n  expected  " + expected + "\n  got       " +
+                    got + "\n  hint      " + remedy + "\n") != std::string::npos);
   };
-  refused({.multiple_of = 4}, "stride columns of dimension 0");
-  refused({.align = 8}, "a declared alignment of 16 bytes");
-  refused({.box_rows = 512, .box_columns = 32}, "extents of the tile of at most 256");
-  refused({.box_columns = 60}, "rows of the tile of multiples of 16 bytes");
-  refused({.first_column = 4}, "a first column at a multiple of 16 bytes");
-  refused({.outside = -1}, "zero outside of the tensor");
-  refused({.is_optional = true}, "a tensor that is always given");
-  refused({.is_part = true}, "a whole shared tile");
-  refused({.tile = DType::f32}, "a tile of bf16");
-  refused({.hint = ir::CacheHint::evict_first}, "no hint for the caches");
+  refused({.multiple_of = 4}, "strides of multiples of 16 bytes", "stride columns of dimension 0",
+          "declare .multiple_of = 8 for columns");
+  refused({.align = 8}, "a declared alignment of 16 bytes", "8",
+          "declare the tensor with .align = 16");
+  refused({.box_rows = 512, .box_columns = 32},
+          "at most 256 elements along each dimension before the last", "512 along dimension 0",
+          "copy tiles of at most 256");
+  refused({.box_columns = 60}, "rows of the tile of multiples of 16 bytes", "60 x bf16",
+          "let the last extent be a multiple of 8");
+  refused({.first_column = 4}, "a first column at a multiple of 16 bytes", "4",
+          "compute it as a multiple of 8: block * 8");
+  refused({.outside = -1}, "zero outside of the tensor", "another value",
+          "leave out .outside, or copy by pieces: Engine::pieces");
+  refused({.is_optional = true}, "a tensor that is always given", "an optional one",
+          "declare it without .optional, or copy by pieces: Engine::pieces");
+  refused({.is_part = true}, "a whole shared tile", "a part of 'tile'",
+          "declare a shared tile for each part");
+  refused({.tile = DType::f32}, "a tile of bf16", "f32",
+          "declare the tile as bf16 and convert its elements where they are read");
+  refused({.hint = ir::CacheHint::evict_first}, "no hint for the caches", "evict_first",
+          "leave out .cached");
   // where the copy is recorded, or stands alone
   Builder k("alone");
   auto x = k.input("x", DType::bf16, {64, 64});
@@ -218,13 +230,14 @@ TEST_CASE("Engine::tensor names the first condition that is not proved") {
   auto fragment = k.fragment(DType::bf16, {64, 64}, "fragment");
   CHECK(error_of([&] {
           k.copy(x, fragment, {.engine = ir::Engine::tensor});
-        }).find("[COPY_ENGINE]") != std::string::npos);
+        }).find("  hint      leave out .engine\n") != std::string::npos);
   k.copy(x, tile, {.engine = ir::Engine::tensor});
   k.copy(tile, y);
   const ir::Kernel alone = k.finish();
-  CHECK(error_of([&] {
-          codegen::lower(alone, kSm90a);
-        }).find("a copy that a pipelined loop issues ahead") != std::string::npos);
+  CHECK(error_of([&] { codegen::lower(alone, kSm90a); })
+            .find("  expected  a copy that a pipelined loop issues ahead, or that fills a ring\n"
+                  "  got       one that threads wait for\n"
+                  "  hint      copy in k.pipelined or in ring.fill\n") != std::string::npos);
 }
 
 TEST_CASE("NVRTC takes the text of tensor copies") {

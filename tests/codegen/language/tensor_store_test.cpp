@@ -277,9 +277,9 @@ TEST_CASE("a tensor store that is impossible is refused by its first condition")
     CHECK(error.find("expected  " + expected) != std::string::npos);
   };
   CHECK(refusal({}) == "");
-  refused({.multiple_of = 4}, "strides of multiples of 16 bytes: declare multiple_of 8");
+  refused({.multiple_of = 4}, "strides of multiples of 16 bytes");
   refused({.align = 8}, "a declared alignment of 16 bytes");
-  refused({.box_rows = 512}, "extents of the tile of at most 256");
+  refused({.box_rows = 512}, "at most 256 elements along each dimension before the last");
   refused({.box_columns = 12}, "rows of the tile of multiples of 16 bytes");
   refused({.first_column = 4}, "a first column at a multiple of 16 bytes");
   refused({.is_optional = true}, "a tensor that is always given");
@@ -288,10 +288,20 @@ TEST_CASE("a tensor store that is impossible is refused by its first condition")
   refused({.tile = DType::f32}, "a tile of bf16");
   refused({.hint = ir::CacheHint::evict_first}, "no hint for the caches");
   refused({.multiple_of = 4, .is_async = true}, "strides of multiples of 16 bytes");
-  CHECK(refusal({.multiple_of = 4}).find("hint      leave the engine to the compiler") !=
-        std::string::npos);
-  CHECK(refusal({.multiple_of = 4, .is_async = true}).find("hint      use k.copy") !=
-        std::string::npos);
+  const auto has_remedy = [](const Case& c, const std::string& remedy) {
+    const std::string error = refusal(c);
+    CAPTURE(error);
+    CHECK(error.find("\n  hint      " + remedy + "\n") != std::string::npos);
+  };
+  has_remedy({.multiple_of = 4}, "declare .multiple_of = 8 for columns");
+  has_remedy({.multiple_of = 4, .is_async = true},
+             "declare .multiple_of = 8 for columns; or use k.copy");
+  has_remedy({.is_optional = true},
+             "declare it without .optional, or leave out the engine: threads store the tile");
+  has_remedy({.may_alias = true},
+             "declare it without .may_alias, or leave out the engine: threads store the tile");
+  has_remedy({.tile = DType::f32},
+             "declare the tile as bf16 and convert its elements where they are written");
 }
 
 TEST_CASE("a tensor store that may begin before the tensor is refused") {
@@ -303,8 +313,10 @@ TEST_CASE("a tensor store that may begin before the tensor is refused") {
   };
   CHECK(error_at(-8, -32).empty());  // boxes that are wholly before
   CHECK(error_at(3, 16).empty());
-  CHECK(error_at(-3, 0).find("[COPY_ENGINE]\n  expected  dimension 0 from 0 or a multiple of 8 on\n"
-                             "  got       first\n") != std::string::npos);
+  CHECK(
+      error_at(-3, 0).find("[COPY_ENGINE]\n  expected  dimension 0 from 0 or a multiple of 8 on\n"
+                           "  got       first\n  hint      store under k.if_(first >= 0, ..)\n") !=
+      std::string::npos);
   CHECK(error_at(0, -16).find("dimension 1 from 0 or a multiple of 32 on\n  got       -16\n") !=
         std::string::npos);
 }
@@ -374,7 +386,8 @@ TEST_CASE("copies that no engine stores or adds are refused where they are recor
       "copy from 'fragment' to 'y' has no choice of an engine [COPY_ENGINE]\n"
       "  expected  between a global tensor and a shared tile");
   has(error_of([&] { k.copy(tile, y, {.engine = ir::Engine::pieces}); }),
-      "expected  Engine::tensor or Engine::automatic");
+      "expected  Engine::tensor or Engine::automatic\n  got       pieces\n"
+      "  hint      threads store in no pieces: pass Engine::tensor or leave out .engine");
   has(error_of([&] { k.copy(tile, y, {.outside = 1, .engine = ir::Engine::tensor}); }),
       "copy from 'tile', which has no outside [COPY_OUTSIDE]");
   has(error_of([&] { k.copy_async(fragment, y); }), "between global and shared memory");
@@ -387,7 +400,9 @@ TEST_CASE("copies that no engine stores or adds are refused where they are recor
       "  got       f64 to f64");
   has(error_of([&] { k.copy_add(tile, wide); }), "got       bf16 to f64");
   has(error_of([&] { k.copy_add(fragment, y, kByTensor); }),
-      "copy_add from 'fragment' to 'y' has no choice of an engine [COPY_ENGINE]");
+      "copy_add from 'fragment' to 'y' has no choice of an engine [COPY_ENGINE]\n"
+      "  expected  a shared tile\n  got       a fragment\n"
+      "  hint      copy the fragment into a shared tile first, or leave out .engine");
   has(error_of([&] { k.copy_add(tile, y.cached(ir::CacheHint::evict_first)); }), "[CACHE_HINT]");
   auto loaded = k.copy_async(x, tile);
   has(error_of([&] { k.wait_read(loaded); }), "wait_read of a copy to shared memory [ASYNC_TOKEN]");
