@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "codegen/tile_ir/effects.h"
+
 namespace tessera::codegen {
 namespace {
 
@@ -11,11 +13,48 @@ bool is_first_block_index(const ir::Expr& e) {
 
 }  // namespace
 
+CommonValues::CommonValues(const ir::Kernel& kernel, int blocks) : blocks_(blocks) {
+  // Variables count as common until a store proves otherwise, which may propagate to others.
+  size_t before = 0;
+  do {
+    before = varying_.size() + parted_.size();
+    known_.clear();
+    find_varying(kernel.body, true);
+  } while (varying_.size() + parted_.size() != before);
+  known_.clear();
+}
+
+/// `together`: all threads run the body equally often.
+void CommonValues::find_varying(const ir::Body& body, bool together) {
+  for (const ir::Stmt& stmt : body) {
+    note(stmt);
+    const auto* store = std::get_if<ir::ElementStore>(&stmt.node);
+    if (store != nullptr && store->buffer->space == ir::Space::scalar) {
+      if (!together || !is_common(store->value)) varying_.insert(store->buffer->id);
+    }
+    const auto* branch = std::get_if<ir::If>(&stmt.node);
+    const auto* loop = std::get_if<ir::Loop>(&stmt.node);
+    bool inside = together;
+    if (branch != nullptr) inside = inside && is_common(branch->condition);
+    if (loop != nullptr) {
+      inside = inside && has_common_rounds(*loop) && !parted_.contains(loop_id(*loop));
+    }
+    for_each_body(stmt, [&](const ir::Body& inner) { find_varying(inner, inside); });
+    if (loop == nullptr || !ends_early(*loop)) continue;
+    const auto& leave = std::get<ir::Break>(loop->body.back().node);
+    if (!is_common(leave.condition)) parted_.insert(loop_id(*loop));
+  }
+}
+
 void CommonValues::note(const ir::Stmt& stmt) {
   if (const auto* let = std::get_if<ir::Let>(&stmt.node)) {
-    if (is_common(let->value)) known_.insert(let->var.get());
+    const bool is_vouched = let->is_vouched && blocks_ == 1;
+    if (is_vouched || is_common(let->value)) known_.insert(let->var.get());
   } else if (const auto* load = std::get_if<ir::ElementLoad>(&stmt.node)) {
     const ir::Buffer& buffer = *load->buffer;
+    if (buffer.space == ir::Space::scalar && !varying_.contains(buffer.id)) {
+      known_.insert(load->var.get());
+    }
     const bool is_input = buffer.space == ir::Space::global && !buffer.address &&
                           !buffer.is_output && !buffer.may_alias;
     if (is_input && std::all_of(load->indices.begin(), load->indices.end(),

@@ -31,12 +31,13 @@ struct Divergence {
 
 /// Facts of the kernel, and of the place of the copy in it.
 struct CopyFacts {
-  CopyFacts(const ir::Kernel& k, Target t) : kernel(k), target(t), in_cluster(k.cluster) {}
+  CopyFacts(const ir::Kernel& k, Target t)
+      : kernel(k), target(t), in_block(k, 1), in_cluster(k, k.cluster) {}
 
   const ir::Kernel& kernel;
   const Target target;
   IndexMath math;
-  CommonValues in_block{1}, in_cluster;
+  CommonValues in_block, in_cluster;
   bool has_roles = false;
   std::set<int> operands;                // of wgmma, by id of the storage
   std::set<int> filled;                  // rings that the statement fills
