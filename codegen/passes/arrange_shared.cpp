@@ -20,7 +20,8 @@ namespace {
 
 using layout::Swizzle;
 
-constexpr int64_t kBoxAlign = 128;  // bytes, of the target of a tensor copy
+constexpr int64_t kBoxAlign = 128;    // bytes, of the target of a tensor copy
+constexpr int64_t kMaxColumns = 256;  // of a box; a wider tile takes several, a panel each
 
 /// The leading dimensions together are the row.
 Expr offset_of(const Swizzle& a, const Array& array, const std::vector<Expr>& indices,
@@ -238,11 +239,12 @@ class Arranger {
     return math_.divisor(matrix.first.indices.back()) % unit == 0;
   }
 
-  /// What a box can be copied to or stored from: rows without gaps, or, where it begins with a row 0 of the pattern, a
-  /// swizzle of the hardware.
+  /// The layouts that a box can be copied to or stored from: rows without gaps that one box covers, or, where it begins
+  /// with a row 0 of the pattern, a swizzle of the hardware.
   std::vector<Swizzle> box_modes(const Array& array) const {
     const int64_t rows = rows_of(array), columns = array.shape.back()->integer;
-    std::vector<Swizzle> result = {layout::plain_rows(rows, columns, columns)};
+    std::vector<Swizzle> result;
+    if (columns <= kMaxColumns) result.push_back(layout::plain_rows(rows, columns, columns));
     const std::vector<Box>& boxes = boxes_.at(&array);
     const bool may_swizzle = std::all_of(boxes.begin(), boxes.end(), [](const Box& box) {
       return box.map->elements() / box.map->box.back() % 8 == 0;

@@ -14,6 +14,7 @@ constexpr int kWarpSize = 32;
 constexpr size_t kMaxDimensions = 5;
 constexpr int64_t kMaxExtent = 256;    // of a box
 constexpr int64_t kPieceBytes = 16;    // addresses, strides and rows are multiples of it
+constexpr int64_t kPanelBytes = 32;    // rows of the narrowest panel
 constexpr int64_t kPatternRows = 8;    // of a swizzle
 constexpr int64_t kTargetBytes = 128;  // the alignment of a tile
 
@@ -166,10 +167,14 @@ class ObstacleFinder {
     int64_t bytes = size_;
     for (const int64_t extent : box_) bytes *= extent;
     const int64_t rows = bytes / size_ / box_.back();
-    if (box_.back() > kMaxExtent) {
-      return {fmt::format("a tile of at most {} columns", kMaxExtent),
-              fmt::format("{}", box_.back()),
-              fmt::format("copy tiles of at most {} columns", kMaxExtent)};
+    // Wider tiles lie in panels.
+    const bool has_panels = rows % kPatternRows == 0 && box_.back() * size_ % kPanelBytes == 0;
+    if (box_.back() > kMaxExtent && !has_panels) {
+      return {fmt::format("a tile of at most {} columns, or a multiple of {} rows of a multiple of "
+                          "{} columns",
+                          kMaxExtent, kPatternRows, kPanelBytes / size_),
+              fmt::format("{} x {}", rows, box_.back()),
+              fmt::format("copy tiles of at most {} columns, or round the extents up", kMaxExtent)};
     }
     if (tile_.num_version_dims > 0 && bytes % kTargetBytes != 0) {
       return {"a tile of a multiple of 128 bytes", fmt::format("{} bytes", bytes),

@@ -5,8 +5,8 @@
 namespace tessera::codegen {
 namespace {
 
-constexpr size_t kMostDimensions = 5;
-constexpr int64_t kMostExtent = 256;   // of a box
+constexpr size_t kMaxDimensions = 5;
+constexpr int64_t kMaxExtent = 256;    // of a box
 constexpr int64_t kPieceBytes = 16;    // that rows of a box are multiples of
 constexpr int64_t kTargetBytes = 128;  // that a target without a swizzle is aligned to
 
@@ -20,12 +20,17 @@ std::string_view broken_rule(const Move& move, const Access& shared, const Progr
   if (std::find(program.maps.begin(), program.maps.end(), move.map) == program.maps.end()) {
     return "a tensor copy has a map of the program";
   }
-  if (rank < 1 || rank > kMostDimensions || move.coordinates.size() != rank ||
+  if (rank < 1 || rank > kMaxDimensions || move.coordinates.size() != rank ||
       map.strides.size() != rank || tensor.shape.size() != rank) {
     return "a tensor copy has 1 to 5 coordinates, one per dimension";
   }
-  const auto fits = [](int64_t extent) { return extent >= 1 && extent <= kMostExtent; };
-  if (!std::all_of(map.box.begin(), map.box.end(), fits)) return "a box has extents of 1 to 256";
+  const auto fits = [](int64_t extent) { return extent >= 1 && extent <= kMaxExtent; };
+  // lower_bulk_copies divides the box of a whole tile into panels.
+  const bool has_panels =
+      map.swizzle == 0 && (!tile.swizzle || tile.swizzle->panel < tile.swizzle->columns);
+  if (!std::all_of(map.box.begin(), map.box.end() - (has_panels ? 1 : 0), fits)) {
+    return "a box has extents of 1 to 256";
+  }
   const int64_t row = map.box.back() * bits(tensor.dtype) / 8;
   if (row % kPieceBytes != 0 || (map.swizzle > 0 && row > map.swizzle)) {
     return "rows of a box are multiples of 16 bytes, no wider than the swizzle";

@@ -167,6 +167,31 @@ TEST_CASE("tensor copies fill rings, with the bits of a loop without roles") {
   }
 }
 
+TEST_CASE("a tensor copy moves tiles wider than 256 columns in panels") {
+  for (const DType dtype : {DType::bf16, DType::e4m3, DType::f32}) {
+    for (const int64_t columns : {320, 576}) {
+      Boxes boxes;
+      boxes.dtype = dtype;
+      boxes.shape = {20, columns + 64};
+      boxes.box = {8, columns};
+      check_boxes(boxes);
+    }
+  }
+}
+
+TEST_CASE("a ring of tiles of 576 columns feeds wgmma by tensor copies") {
+  StagedProduct p;
+  p.instruction = ir::Instruction::wgmma;
+  p.step = 576;
+  p.depth = 576;
+  p.m = p.n = 64;
+  p.stages = 1;
+  CHECK(count_in<codegen::TensorCopy>(product_by_roles(p)) == 2 * 576 / 64);
+  const HostTensor got = call_of(p).run(product_by_roles(p), kSm90a);
+  p.engine = ir::Engine::pieces;
+  CHECK(got.raw() == call_of(p).run(product_by_roles(p), kSm90a).raw());
+}
+
 TEST_CASE("no other target and no other copy uses tensor copies unasked") {
   StagedProduct p;
   p.tile_rows = p.tile_columns = 128;
@@ -207,6 +232,9 @@ TEST_CASE("Engine::tensor names the first condition that is not proved, and its 
   refused({.box_rows = 512, .box_columns = 32},
           "at most 256 elements along each dimension before the last", "512 along dimension 0",
           "copy tiles of at most 256");
+  refused({.box_rows = 12, .box_columns = 512},
+          "a tile of at most 256 columns, or a multiple of 8 rows of a multiple of 16 columns",
+          "12 x 512", "copy tiles of at most 256 columns, or round the extents up");
   refused({.box_columns = 60}, "rows of the tile of multiples of 16 bytes", "60 x bf16",
           "let the last extent be a multiple of 8");
   refused({.first_column = 4}, "a first column at a multiple of 16 bytes", "4",
