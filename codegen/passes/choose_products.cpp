@@ -110,7 +110,9 @@ class Chooser {
                  .what = fmt::format("this gemm cannot be computed by {}", atom.name),
                  .expected = "a product that the instruction fits",
                  .got = fit.problem,
-                 .hint = "leave the instruction to the compiler: Instruction::automatic",
+                 .hint = fit.remedy.empty()
+                             ? "leave the instruction to the compiler: Instruction::automatic"
+                             : fit.remedy,
                  .code = "GEMM",
                  .loc = loc});
   }

@@ -35,7 +35,8 @@ struct ProductFacts {
 /// fit.
 struct Fit {
   layout::WarpGrid grid;
-  std::string problem;  // empty: it fits
+  std::string problem;      // empty: it fits
+  std::string remedy = {};  // of the problem; empty: another instruction
 };
 
 struct Atom {

@@ -81,16 +81,29 @@ class OperandFit {
   const char* role_;
 };
 
-std::string problem_of_shape(const ProductFacts& p) {
+Fit fit_shape(const ProductFacts& p) {
   if (p.target.major != 0 && p.target != Target{9, 0, 'a'}) {
-    return fmt::format("{} has no wgmma", to_string(p.target));
+    return {{}, fmt::format("{} has no wgmma", to_string(p.target))};
   }
-  if (p.gemm.is_grid_given) return "the grid of warps is given";
+  if (p.gemm.is_grid_given) {
+    return {{},
+            "the grid of warps is given",
+            "leave out warp_rows and warp_columns: wgmma has a grid of its own"};
+  }
   if (p.threads.first % kGroup != 0 || p.threads.count % kGroup != 0) {
-    return fmt::format("{} threads are no whole groups of {}", p.threads.count, kGroup);
+    return {
+        {},
+        fmt::format("{} threads are no whole groups of {}", p.threads.count, kGroup),
+        fmt::format("multiply with a multiple of {} threads, in a role by .warpgroups", kGroup)};
   }
-  if (p.gemm.warps.depths != 1) return fmt::format("warp_depths is {}", p.gemm.warps.depths);
-  if (p.m() % kRows != 0) return fmt::format("m {} is no multiple of {}", p.m(), kRows);
+  if (p.gemm.warps.depths != 1) {
+    return {{}, fmt::format("warp_depths is {}", p.gemm.warps.depths), "leave out warp_depths"};
+  }
+  if (p.m() % kRows != 0) {
+    return {{},
+            fmt::format("m {} is no multiple of {}", p.m(), kRows),
+            fmt::format("let the rows of a be a multiple of {}", kRows)};
+  }
   return {};
 }
 
@@ -106,17 +119,26 @@ bool shares_parts(const ProductFacts& p, const layout::WarpGrid& grid) {
          divides(range_of(p.gemm.c, 1), 8, grid.columns);
 }
 
-std::string problem_of_operands(const ProductFacts& p) {
-  if (p.gemm.b.buffer->space != ir::Space::shared) return "b is a fragment";
-  if (p.is_bulk_target) return "rows of an operand come by bulk copies, which do not swizzle";
+Fit fit_operands(const ProductFacts& p) {
+  if (p.gemm.b.buffer->space != ir::Space::shared) {
+    return {{}, "b is a fragment", "copy b into a shared tile"};
+  }
+  if (p.is_bulk_target) {
+    return {{},
+            "rows of an operand come by bulk copies, which do not swizzle",
+            "leave out bulk(), or copy by Engine::tensor"};
+  }
   if (p.dtype() == DType::f32 && p.gemm.tf32 == ir::Tf32::round) {
-    return "f32 operands would have to be rounded in shared memory; tf32 = truncate takes them as "
-           "they "
-           "are";
+    return {{},
+            "f32 operands would have to be rounded in shared memory; tf32 = truncate takes them as "
+            "they are",
+            "pass .tf32 = ir::Tf32::truncate"};
   }
   const bool is_8_bit_float = is_float(p.dtype()) && bits(p.dtype()) == 8;
   if (is_8_bit_float && p.gemm.promote > 0 && p.k() % p.gemm.promote != 0) {
-    return fmt::format("k {} is no multiple of promote, {}", p.k(), p.gemm.promote);
+    return {{},
+            fmt::format("k {} is no multiple of promote, {}", p.k(), p.gemm.promote),
+            "choose a promote that divides k"};
   }
   return {};
 }
@@ -142,9 +164,9 @@ std::optional<OperandDims> operand_dims(const ir::Region& region, size_t row_axi
 }
 
 Fit fit_wgmma(const ProductFacts& p) {
-  std::string problem = problem_of_shape(p);
-  if (problem.empty()) problem = problem_of_operands(p);
-  if (!problem.empty()) return {{}, problem};
+  for (const auto& fit : {fit_shape, fit_operands}) {
+    if (Fit misfit = fit(p); !misfit.problem.empty()) return misfit;
+  }
   const int64_t groups = p.threads.count / kGroup;
   for (int64_t rows = groups; rows > 0; --rows) {
     if (groups % rows != 0) continue;
@@ -156,7 +178,7 @@ Fit fit_wgmma(const ProductFacts& p) {
     std::vector<int64_t> starts = {p.n() / grid.columns};  // of the second group, and its multiples
     for (int64_t start = 0; const int64_t part : parts)
       starts.push_back(std::exchange(start, start + part));
-    problem = OperandFit(p, p.gemm.b, 1, "b").problem(starts);
+    std::string problem = OperandFit(p, p.gemm.b, 1, "b").problem(starts);
     if (problem.empty() && p.gemm.a.buffer->space == ir::Space::shared) {
       problem = OperandFit(p, p.gemm.a, 0, "a").problem({kRows});
     }

@@ -205,7 +205,23 @@ TEST_CASE("a product that wgmma does not fit is refused where the author asks fo
   CHECK(text.find("this gemm cannot be computed by wgmma [GEMM]") != std::string::npos);
   CHECK(text.find("got       sm_80 has no wgmma") != std::string::npos);
   p.m = 32;
-  CHECK(refusal(p, {}).find("m 32 is no multiple of 64") != std::string::npos);
+  CHECK(
+      refusal(p, {}).find("m 32 is no multiple of 64\n  hint      let the rows of a be a multiple "
+                          "of 64\n") != std::string::npos);
+  p = product_of(DType::f32, 64, 64, 64);
+  p.options.tf32 = ir::Tf32::round;
+  CHECK(refusal(p).find("hint      pass .tf32 = ir::Tf32::truncate\n") != std::string::npos);
+}
+
+TEST_CASE("a grid of warps beside wgmma is refused with the hint to leave out the grid",
+          "[language][wgmma]") {
+  Product p = product_of(DType::bf16, 64, 64, 64);
+  p.options.warp_rows = 2;
+  p.options.warp_columns = 2;
+  const std::string text = refusal(p);
+  CAPTURE(text);
+  CHECK(text.find("  got       the grid of warps is given\n  hint      leave out warp_rows and "
+                  "warp_columns: wgmma has a grid of its own\n") != std::string::npos);
 }
 
 TEST_CASE("a second product takes the first one from its registers", "[language][wgmma]") {
