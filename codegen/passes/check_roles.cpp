@@ -215,13 +215,26 @@ class RoleCheck {
            fills ? ring.fills.loc : ring.takes.front().loc, "as many fills as takes", {},
            "fill it in one role and take it in another", of_ring);
     }
+    Count all = 0;  // takes of all roles
+    for (const Turns& take : ring.takes) {
+      all = all && take.count ? Count(*all + *take.count) : std::nullopt;
+    }
+    // Roles that divide the turns among them.
+    const bool is_divided = ring.takes.size() > 1 && all == ring.fills.count;
     for (const Turns& take : ring.takes) {
       if (!ring.fills.count || !take.count || *ring.fills.count == *take.count) continue;
       fail("RING_COUNT",
            fmt::format("role '{}' takes {} times what role '{}' fills {} times", take.role->name,
                        *take.count, ring.fills.role->name, *ring.fills.count),
-           take.loc, fmt::format("{} takes", *ring.fills.count), fmt::format("{}", *take.count),
-           "run both in loops of the same bounds", ring.fills.loc);
+           take.loc,
+           is_divided ? fmt::format("{} takes by each role", *ring.fills.count)
+                      : fmt::format("{} takes", *ring.fills.count),
+           fmt::format("{}", *take.count),
+           is_divided
+               ? "each role takes every turn: skip those of the others by k.if_ in the take, or "
+                 "give each role a ring of its own"
+               : "run both in loops of the same bounds",
+           ring.fills.loc);
     }
   }
 

@@ -74,8 +74,12 @@ class WaitSinker {
     while (to != body_end && passes(*to, end, passed)) ++to;
     if (passed.commits == 0 && !passed.is_worth_it) return;
     std::get<WgmmaSync>(at->node).pending += passed.commits;
-    notes_.push_back(
-        fmt::format("{}: awaited below {} later products", to_string(at->loc), passed.commits));
+    // Without a product it passed a loop: see is_worth_it.
+    const std::string later = passed.commits == 0 ? "a loop over other registers"
+                              : passed.commits == 1
+                                  ? "the next product"
+                                  : fmt::format("{} later products", passed.commits);
+    notes_.push_back(fmt::format("{}: awaited below {}", to_string(at->loc), later));
     std::rotate(at, at + kStatements, to);
   }
 

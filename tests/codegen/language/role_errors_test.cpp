@@ -145,6 +145,40 @@ TEST_CASE("two roles share no plain tile that one of them writes", "[language][r
         }) == "");
 }
 
+TEST_CASE("two roles that divide the turns of a ring are told that each takes every turn",
+          "[language][roles]") {
+  const std::string text = error_of([] {
+    Builder k("divided");
+    auto x = k.input("x", kF32, {16, 64});
+    auto y = k.output("y", kF32, {16, 64});
+    k.launch({1}, {.threads = 96});
+    auto ring = k.ring({.stages = 2});
+    auto tile = ring.shared(kF32, {1, 64}, "tile");
+    const auto take = [&](int first) {
+      k.serial(0, 8, [&](const Value& i) {
+        ring.take([&] { k.copy(tile, y.tile({i * 2 + first, 0}, {1, 64})); });
+      });
+    };
+    k.roles({{.name = "load",
+              .warps = 1,
+              .body =
+                  [&] {
+                    k.serial(0, 16, [&](const Value& i) {
+                      ring.fill([&] { k.copy(x.tile({i, 0}, {1, 64}), tile); });
+                    });
+                  }},
+             {.name = "even", .warps = 1, .body = [&] { take(0); }},
+             {.name = "odd", .warps = 1, .body = [&] { take(1); }}});
+    codegen::lower(k.finish());
+  });
+  CAPTURE(text);
+  CHECK(has(text,
+            "role 'even' takes 8 times what role 'load' fills 16 times [RING_COUNT]\n"
+            "  expected  16 takes by each role\n  got       8\n"
+            "  hint      each role takes every turn: skip those of the others by k.if_ in the "
+            "take, or give each role a ring of its own\n"));
+}
+
 TEST_CASE("registers of roles are what a multiprocessor has", "[language][roles]") {
   const auto refused = [](int load, int multiply) {
     return error_of([&] {
@@ -199,6 +233,8 @@ TEST_CASE("a ring is used as a ring", "[language][roles]") {
   CHECK(has(refusal([](Parts& p) { p.fills(1); }), "a fill outside of the roles [RING_ROLE]"));
   CHECK(has(roles([](Parts& p) { p.fills(9); }, [](Parts& p) { p.adds(8); }),
             "role 'add' takes 8 times what role 'load' fills 9 times [RING_COUNT]"));
+  CHECK(has(roles([](Parts& p) { p.fills(9); }, [](Parts& p) { p.adds(8); }),
+            "run both in loops of the same bounds"));
   CHECK(has(roles(fills, [](Parts&) {}), "a ring is filled and not taken [RING_COUNT]"));
   CHECK(has(roles([](Parts& p) { p.k.if_(p.k.thread() == 0, [&] { p.fills(1); }); },
                   [](Parts& p) { p.adds(1); }),

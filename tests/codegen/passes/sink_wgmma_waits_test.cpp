@@ -47,12 +47,13 @@ std::string add(const std::string& sums) {
 struct Sunk {
   std::string text;
   size_t notes = 0;
+  std::string last_note = {};  // of the product that stands first
 };
 Sunk sunk(const std::string& body, int stages = 4) {
   codegen::Program program = read_body(128, memory(stages), body);
   std::vector<std::string> notes;
   codegen::sink_wgmma_waits(program, notes);
-  return {body_text(program), notes.size()};
+  return {body_text(program), notes.size(), notes.empty() ? std::string() : notes.back()};
 }
 
 /// The text behind the first `mark`.
@@ -75,6 +76,16 @@ TEST_CASE("a product is awaited below the next one", "[passes][wgmma][roles]") {
             "  mbarrier arrive empty[0]\n") == 0);
   CHECK(after(waits, "wgmma wait until 0 groups pending d").find("empty[1]") != std::string::npos);
   CHECK(waits.find("load c[i]") < waits.find("pending d"));
+}
+
+TEST_CASE("explain says below what a product is awaited", "[passes][wgmma][roles]") {
+  const auto says = [](const std::string& body, const std::string& words) {
+    const std::string note = sunk(body).last_note;
+    CAPTURE(note);
+    CHECK(note.ends_with(": awaited below " + words));
+  };
+  says(take("c", 0) + add("d") + add("c"), "a loop over other registers");
+  says(take("c", 0) + take("d", 1) + add("c"), "the next product");
 }
 
 TEST_CASE("a product is awaited at once where nothing can pass", "[passes][wgmma][roles]") {
