@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "dsl/builder.h"
 #include "dsl/recorder.h"
@@ -248,9 +249,24 @@ void Builder::reduce(ir::ReduceOp op, const Ref& from, const Ref& to, Axis axis,
                     fmt::format("the result '{}' of a reduction has the wrong shape", result.name),
                     loc, shape_text(expected), shape_text(have));
   }
-  // f32 holds 16-bit and 8-bit floats exactly, so they may be folded in f32.
+  // f32 holds 16-bit and narrower floats exactly, so they may be folded in f32.
   const bool is_narrow = is_float(source.dtype) && source.dtype != DType::f64;
   const bool widened = is_narrow && result.dtype == DType::f32;
+  // 8-bit and 4-bit floats are stored and converted, not computed with. Their extremes are found in f32.
+  const bool is_stored_only = is_float(source.dtype) && bits(source.dtype) < 16;
+  const bool is_extreme = op == ir::ReduceOp::max || op == ir::ReduceOp::min;
+  if (source.dtype == DType::boolean && !is_extreme) {
+    recorder_->fail("DTYPE",
+                    fmt::format("reduce_{} of '{}' takes no bool", ir::name(op), source.name), loc,
+                    "numbers", "bool", "convert the elements with cast(dtype, value)");
+  }
+  if (is_stored_only && op == ir::ReduceOp::sum && source.dtype == result.dtype) {
+    recorder_->fail(
+        "DTYPE",
+        fmt::format("the sum '{}' of '{}' is of a dtype that is stored, not computed with",
+                    result.name, source.name),
+        loc, "f32", std::string(name(result.dtype)), "sum into a fragment of f32");
+  }
   if (source.dtype != result.dtype && !widened) {
     recorder_->fail(
         "DTYPE",
@@ -264,9 +280,17 @@ void Builder::reduce(ir::ReduceOp op, const Ref& from, const Ref& to, Axis axis,
   const Ref whole_from =
       is_whole(from.region()) ? from : recorder_->fragment_like(from.region(), loc);
   if (!is_whole(from.region())) copy(from, whole_from, loc);
-  const Ref folded = is_whole(to.region()) ? to : recorder_->fragment_like(to.region(), loc);
-  recorder_->add({ir::Reduce{op, whole_from.region(), folded.region(), d}, loc});
-  if (!is_whole(to.region())) copy(folded, to, loc);
+  std::optional<Ref> folded;
+  if (is_stored_only && !widened) {
+    std::vector<int64_t> extents;
+    for (const ir::Expr& extent : expected) extents.push_back(extent->integer);
+    folded = fragment(DType::f32, std::move(extents), result.name + "_f32", loc);
+  } else if (!is_whole(to.region())) {
+    folded = recorder_->fragment_like(to.region(), loc);
+  }
+  const ir::Region& reduced = (folded ? *folded : to).region();
+  recorder_->add({ir::Reduce{op, whole_from.region(), reduced, d}, loc});
+  if (folded) copy(*folded, to, loc);
 }
 
 void Builder::reduce_sum(const Ref& from, const Ref& to, Axis axis, SourceLoc loc) {

@@ -37,6 +37,14 @@ void require_integer(const Recorder& r, const char* what, const Arg& value, Sour
          std::string(name(type)));
 }
 
+/// 8-bit and 4-bit floats are stored and converted, not computed with.
+void require_number(const Recorder& r, CollectiveKind kind, DType type, SourceLoc loc) {
+  if (is_integer(type) || (is_float(type) && bits(type) >= 16)) return;
+  r.fail("DTYPE", fmt::format("operand of '{}' of a warp has the wrong dtype", name(kind)), loc,
+         "an integer, f64, f32, f16 or bf16", std::string(name(type)),
+         is_float(type) ? "convert it with f32(value)" : "use k.warp_any or k.warp_all");
+}
+
 }  // namespace
 
 void Builder::sync(SourceLoc loc) {
@@ -75,6 +83,7 @@ Value Builder::shuffle_down(Arg value, Arg delta, int width, SourceLoc loc) {
 
 Value Builder::warp_reduce(CollectiveKind kind, ir::Op op, Arg value, SourceLoc loc) {
   Value v = value.value();
+  require_number(*recorder_, kind, v.dtype(), loc);
   if (v.dtype() == DType::i32 || v.dtype() == DType::u32) {
     return collective(*recorder_, kind, {v.expr()}, v.dtype(), 32, loc);
   }

@@ -114,6 +114,7 @@ Expr binary(Op op, Expr a, Expr b, SourceLoc loc) {
 Expr unary(Op op, Expr a, SourceLoc loc) {
   if (op == Op::logical_not && is_constant(a)) return constant(DType::boolean, a->integer == 0);
   if (op == Op::neg && is_constant(a) && !is_float(a->type)) return constant(a->type, -a->integer);
+  if (op == Op::abs && is_integer(a->type) && !is_signed(a->type)) return a;
   DType type = a->type;
   if (op == Op::is_nan || op == Op::is_inf || op == Op::logical_not) type = DType::boolean;
   if (counts_bits(op)) type = DType::i32;
