@@ -51,6 +51,7 @@ void Compiler::stmt(const ExternCall& call) {
                  .what = fmt::format("'{}' has no model, so the kernel runs on the GPU only",
                                      function.name),
                  .hint = "set ExternFunction::model",
+                 .code = "NO_MODEL",
                  .loc = out_.locs[static_cast<size_t>(statement_)]});
   }
   const Slot out = bind(call.var, false);

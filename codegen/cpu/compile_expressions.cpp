@@ -103,6 +103,7 @@ Slot Compiler::eval_op(const ir::Node& node, const Expr& e, Context context) {
                  .op = program_.name,
                  .what = fmt::format("{} of {} is not defined", name(node.op), name(type)),
                  .got = to_string(e),
+                 .code = "DTYPE",
                  .loc = node.loc.known() ? node.loc : out_.locs[static_cast<size_t>(statement_)]});
   }
   const bool divides = (node.op == Op::div || node.op == Op::mod) && !is_float(type);

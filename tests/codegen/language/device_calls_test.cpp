@@ -216,6 +216,7 @@ TEST_CASE("a function without a model runs on the GPU only", "[language]") {
     CHECK(error.kind() == ErrorKind::unsupported);
     CHECK(error.loc().line == line);
     CHECK(std::string(error.what()).find("'half_towards_zero' has no model") != std::string::npos);
+    CHECK(error.code() == "NO_MODEL");
   }
   CHECK(error_of([&] { k.call(f, {}); }).find("[RANK]") != std::string::npos);
 }
