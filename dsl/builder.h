@@ -58,9 +58,9 @@ struct LaunchOptions {
 /// What a copy reads outside of a tensor, and who copies.
 struct CopyOptions {
   Arg outside = 0;  // a constant of the target's dtype; reads outside a global tensor give it
-  /// What carries out a copy that a pipelined loop issues ahead or that fills a ring, or one from a shared tile to a
-  /// tensor. Engine::tensor, from sm_90 on, fails with COPY_ENGINE where a tensor copy is impossible, and names the
-  /// first condition.
+  /// Carries out a copy that a pipelined loop issues ahead or that fills a ring, or one from a shared tile to a tensor.
+  /// Engine::tensor, from sm_90 on, fails with COPY_ENGINE where a tensor copy is impossible, and names the first
+  /// condition. A tile of more than 256 columns goes in panels: a multiple of 8 rows of a multiple of 32 bytes.
   ir::Engine engine = ir::Engine::automatic;
   /// Of a tensor copy that fills a ring, in a launch with clusters: each block copies a part of the tile into all
   /// blocks. Where the tile is not provably the same, Multicast::required vouches for it (the executor traps:
@@ -301,9 +301,9 @@ class TESSERA_API Builder {
   Table table(DType dtype, std::vector<Arg> values, SourceLoc loc = SourceLoc::here());
   /// Names a value. The generated code computes it once.
   Value let(std::string name, Arg value, SourceLoc loc = SourceLoc::here());
-  /// The value, for which the author vouches that all threads of the block find the same: barriers and
-  /// tile operations may stand under conditions and in loops of it. The executor traps where two
-  /// threads differ (UNIFORM).
+  /// The value, for which the author vouches that all threads of the block, or of the role, find the same: barriers and
+  /// tile operations may stand under conditions and in loops of it, tensor copies also at coordinates of it. The
+  /// executor traps where two threads differ (UNIFORM).
   ///
   ///   const Value last = k.uniform(k.shuffle(count, 31));   // by one warp
   Value uniform(Arg value, SourceLoc loc = SourceLoc::here());
@@ -364,9 +364,9 @@ class TESSERA_API Builder {
   void wait_read(const AsyncToken& token, SourceLoc loc = SourceLoc::here());
   /// Waits until at most `pending` of the copies started last are in flight.
   void wait_pending(int pending, SourceLoc loc = SourceLoc::here());
-  /// Reduces the fragment `from` over one axis into the fragment `to`. The dtype of `to` is that of
-  /// `from`, or f32 for any float. max, min and absmax drop NaN. A part or a transposed view of a
-  /// fragment is copied into a fragment of its own first.
+  /// Reduces the fragment `from` over one axis into the fragment `to`. The dtype of `to` is that of `from`, or f32 for
+  /// any float; 8-bit and 4-bit floats are summed into f32 alone (DTYPE). max, min and absmax drop NaN. A part or a
+  /// transposed view of a fragment is copied into a fragment of its own first.
   void reduce_sum(const Ref& from, const Ref& to, Axis axis, SourceLoc loc = SourceLoc::here());
   void reduce_max(const Ref& from, const Ref& to, Axis axis, SourceLoc loc = SourceLoc::here());
   void reduce_min(const Ref& from, const Ref& to, Axis axis, SourceLoc loc = SourceLoc::here());
@@ -667,7 +667,7 @@ class TESSERA_API Builder {
   Value shuffle_up(Arg value, Arg delta, int width = 32, SourceLoc loc = SourceLoc::here());
   Value shuffle_down(Arg value, Arg delta, int width = 32, SourceLoc loc = SourceLoc::here());
   /// Reduces over the warp; every lane gets the result. i32 and u32 take one instruction, other dtypes
-  /// shuffle by xor 16, 8, 4, 2, 1.
+  /// shuffle by xor 16, 8, 4, 2, 1. DTYPE for 8-bit and 4-bit floats, and for sum, max and min of bool.
   Value warp_sum(Arg value, SourceLoc loc = SourceLoc::here());
   Value warp_max(Arg value, SourceLoc loc = SourceLoc::here());
   Value warp_min(Arg value, SourceLoc loc = SourceLoc::here());
