@@ -6,6 +6,7 @@
 #include <chrono>
 #include <utility>
 
+#include "dsl/base/callbacks.h"
 #include "runtime/cache/manifest.h"
 #include "runtime/check_source.h"
 #include "runtime/nvrtc/compile.h"
@@ -157,9 +158,12 @@ std::shared_ptr<const Image> Runtime::State::image_of(Job& job) {
 void Runtime::State::store(Job& job, std::shared_ptr<const Image> image) {
   auto lock = std::move(job.lock);
   if (!std::exchange(job.is_new, false)) return;
-  StoreLater::run([this, key = job.key.entry, image = std::move(image), lock = std::move(lock)] {
-    disk_.publish(key, *image);
-  });
+  StoreLater::run(
+      [this, key = job.key.entry, image = std::move(image), lock = std::move(lock)]() mutable {
+        const DeferCallbacks defer;
+        disk_.publish(key, *image);
+        lock.reset();
+      });
 }
 
 std::shared_ptr<const Image> Runtime::State::find_on_disk(const Job& job) {

@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <utility>
 
+#include "dsl/base/callbacks.h"
 #include "dsl/base/printable.h"
 #include "runtime/log_writer.h"
 #include "runtime/no_write_signals.h"
@@ -39,23 +40,22 @@ void Log::set_sink(LogSink sink) {
 
 void Log::write(LogLevel level, std::string_view message) {
   if (level > threshold_) return;
-  const std::lock_guard lock(mutex_);
-  hand_over(level, message);
+  LogSink sink;
+  {
+    const std::lock_guard lock(mutex_);
+    sink = sink_;
+  }
+  if (!sink) return;
+  call_back([sink = std::move(sink), level, text = std::string(message)] { sink(level, text); });
 }
 
 void Log::write_once(LogLevel level, const std::string& subject, std::string_view message) {
   if (level > threshold_) return;
-  const std::lock_guard lock(mutex_);
-  if (subjects_.insert(subject).second) hand_over(level, message);
-}
-
-void Log::hand_over(LogLevel level, std::string_view message) {
-  if (!sink_) return;
-  try {
-    sink_(level, message);
-  } catch (...) {
-    // A lost message must not fail a call.
+  {
+    const std::lock_guard lock(mutex_);
+    if (!subjects_.insert(subject).second) return;
   }
+  write(level, message);
 }
 
 }  // namespace tessera::runtime

@@ -13,8 +13,8 @@ enum class LogLevel { error, warn, info, debug };
 /// "error", "warn", "info", "debug".
 TESSERA_API std::string_view name(LogLevel level);
 
-/// Receives one message without a line break. Any thread may call it, one call at a time. Its
-/// exceptions are dropped: no call fails because of its message.
+/// Receives one message without a line break. Any thread may call it, several at a time. It is called without any lock of the
+/// library, so it may take locks and call the library. Its exceptions are dropped: no call fails because of its message.
 using LogSink = std::function<void(LogLevel, std::string_view)>;
 
 /// Prints "tessera: warn: MESSAGE" on stderr, if that is writable.

@@ -1,5 +1,5 @@
 #pragma once
-// Filters messages by level, drops repeated ones and serialises the calls of a sink.
+// Filters messages by level, drops repeated ones and calls the sink, always without a lock.
 
 #include <mutex>
 #include <set>
@@ -24,10 +24,8 @@ class Log {
   void after_fork() { mutex_.unlock(); }
 
  private:
-  void hand_over(LogLevel level, std::string_view message);
-
   const LogLevel threshold_;
-  std::mutex mutex_;
+  std::mutex mutex_;  // guards what follows; the sink is called without it
   LogSink sink_;
   std::set<std::string> subjects_;
 };

@@ -5,6 +5,7 @@
 
 #include <utility>
 
+#include "dsl/base/callbacks.h"
 #include "dsl/base/first_use.h"
 #include "runtime/build_tree.h"
 #include "runtime/code_stamp.h"
@@ -67,15 +68,18 @@ Runtime::Runtime(Options options, Surroundings surroundings)
 Runtime::~Runtime() = default;
 
 std::shared_ptr<const Image> Runtime::image(const KernelRequest& request, Target target) {
+  const DeferCallbacks defer;  // other threads and processes wait for the image
   return state_->image(request, target);
 }
 
 BundleItem Runtime::bundle_item(const KernelRequest& request, Target target) {
+  const DeferCallbacks defer;
   return state_->bundle_item(request, target);
 }
 
 std::shared_ptr<const LoadedKernel> Runtime::load(const KernelRequest& request, int device,
                                                   StreamHandle stream) {
+  const DeferCallbacks defer;
   return state_->load(request, device, stream);
 }
 
@@ -172,6 +176,7 @@ const Nvrtc& Runtime::State::nvrtc() {
           {.expected = "TESSERA_JIT=on, warn or error", .got = "off"});
   }
   const Nvrtc& opened = nvrtc_.open();
+  const DeferCallbacks defer;  // callers of call_once wait for the first
   std::call_once(nvrtc_told_,
                  [&] { log_.write(LogLevel::info, "compiler: " + opened.describe()); });
   return opened;

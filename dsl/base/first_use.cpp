@@ -4,6 +4,8 @@
 
 #include <mutex>
 
+#include "dsl/base/callbacks.h"
+
 namespace tessera {
 namespace {
 
@@ -18,10 +20,12 @@ constinit thread_local int g_depth = 0;
 }  // namespace
 
 void FirstUseLock::hold() {
+  DeferCallbacks::begin();
   if (g_depth++ == 0) g_mutex.lock();
 }
 void FirstUseLock::release() {
   if (--g_depth == 0) g_mutex.unlock();
+  DeferCallbacks::end();
 }
 void FirstUseLock::register_for_fork() {
   [[maybe_unused]] static const int registered = pthread_atfork(hold, release, release);

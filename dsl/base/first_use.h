@@ -6,7 +6,8 @@
 
 namespace tessera {
 
-/// While it lives, no other thread makes a first value, and fork waits. Reentrant.
+/// While it lives, no other thread makes a first value, fork waits, and so do callbacks of this
+/// thread (callbacks.h). Reentrant.
 class FirstUseLock {
  public:
   FirstUseLock() { hold(); }

@@ -9,6 +9,7 @@
 #include <set>
 #include <utility>
 
+#include "dsl/base/callbacks.h"
 #include "dsl/base/error.h"
 #include "kernels/jit/target.h"
 #include "runtime/cache/tuned.h"
@@ -50,6 +51,7 @@ std::vector<runtime::TunedEntry> usable(runtime::TunedFile file, const std::stri
 
 std::shared_ptr<const Database> database_of(const TuneFacts& facts) {
   Databases& all = databases();
+  const DeferCallbacks defer;
   const std::lock_guard lock(all.mutex);
   std::shared_ptr<const Database>& found = all.of_model[{facts.device, facts.num_sms}];
   if (!found) {

@@ -10,6 +10,7 @@
 #include <mutex>
 #include <utility>
 
+#include "dsl/base/callbacks.h"
 #include "dsl/base/error.h"
 #include "kernels/jit/fastest.h"
 #include "kernels/jit/prepare.h"
@@ -244,6 +245,7 @@ void tune_first_call(const std::string& op, Device device, Stream stream,
     if (const std::string why = why_not_now(device, stream); !why.empty()) {
       return leave(why);
     }
+    const DeferCallbacks defer;
     const std::lock_guard lock(*one_at_a_time);
     const TuneReport report = run_some(call, {.workspaces = workspaces}, [](const TuneAsk& ask) {
       return !has_entry(ask) && candidates(*ask.space, ask.facts).size() > 1;

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -52,8 +53,10 @@ struct Process {
     surroundings.code_identity = code;
     runtime =
         std::make_unique<tessera::runtime::Runtime>(std::move(options), std::move(surroundings));
-    runtime->set_log_sink(
-        [this](tessera::runtime::LogLevel, std::string_view line) { lines.emplace_back(line); });
+    runtime->set_log_sink([this](tessera::runtime::LogLevel, std::string_view line) {
+      const std::lock_guard lock(mutex);
+      lines.emplace_back(line);
+    });
   }
   /// A kernel named by its Spec; counts how often its text was needed.
   tessera::runtime::KernelRequest with_spec(const std::string& spec) {
@@ -69,6 +72,7 @@ struct Process {
 
   std::unique_ptr<const tessera::runtime::Driver> driver;
   std::unique_ptr<tessera::runtime::Runtime> runtime;
+  std::mutex mutex;  // guards lines while threads run
   std::vector<std::string> lines;
   std::atomic<int> num_emits = 0;
 };

@@ -3,11 +3,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -434,6 +437,86 @@ TEST_CASE("a target in the options that names none is an error, not the device's
         "tessera: Options::arch names no target\n"
         "  expected  sm_80, sm_89, sm_90a, ...\n"
         "  got       sm90");
+}
+
+namespace {
+
+/// True if `action` ends within 10 seconds, in a process of its own.
+bool ends(const std::function<void()>& action) {
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(10);
+    action();
+    _exit(0);
+  }
+  int status = -1;
+  return waitpid(child, &status, 0) == child && status == 0;
+}
+
+}  // namespace
+
+TEST_CASE("a sink may ask for the kernel that its message is about") {
+  CHECK(ends([] {
+    FakeCuda fake;
+    Options options;
+    options.log = LogLevel::debug;
+    Process process(fake, options);
+    int num_calls = 0;
+    process.runtime->set_log_sink([&](LogLevel, std::string_view) {
+      ++num_calls;
+      process.runtime->image(process.with_spec("a"), kTarget);
+      process.runtime->warn_once("subject", "from the sink");
+    });
+    process.runtime->image(process.with_spec("a"), kTarget);
+    if (num_calls < 3 || fake.state().num_compiles != 1) _exit(1);  // compiler, compiled, warning
+  }));
+}
+
+TEST_CASE("a sink may wait for a lock whose holder waits for the same kernel") {
+  CHECK(ends([] {
+    FakeCuda fake;
+    Options options;
+    options.log = LogLevel::info;
+    Process process(fake, options);
+    std::mutex of_user;
+    process.runtime->set_log_sink(
+        [&](LogLevel, std::string_view) { const std::lock_guard lock(of_user); });
+    fake.state().compile_ms = 50;
+    const auto ask = [&] { process.runtime->image(process.with_spec("a"), kTarget); };
+    std::unique_lock lock(of_user);
+    std::thread compiling(ask);
+    while (fake.state().num_compiles < 1) std::this_thread::yield();
+    ask();
+    lock.unlock();
+    compiling.join();
+  }));
+}
+
+// Run by the next one alone in a process.
+TEST_CASE("a sink that waits for another first call", "[.]") {
+  std::mutex of_user;
+  std::atomic<bool> is_in_sink = false;
+  Runtime::configure([&](Options& options) {
+    options.log_sink = [&](LogLevel, std::string_view) {
+      is_in_sink = true;
+      const std::lock_guard lock(of_user);
+    };
+  });
+  alarm(10);
+  std::unique_lock lock(of_user);
+  std::thread first_call([] { Runtime::instance(); });
+  while (!is_in_sink) std::this_thread::yield();
+  Runtime::instance();
+  lock.unlock();
+  first_call.join();
+}
+
+TEST_CASE("first calls of two threads end although one waits in a sink for the other") {
+  const ChildResult child =
+      run_program({test::in_build("test_runtime"), "a sink that waits for another first call"},
+                  {"TESSERA_JIBS=5"});
+  CAPTURE(child.output);
+  CHECK(child.exit_code == 0);
 }
 
 TEST_CASE("a child of fork has the kernels and no unfinished business") {
