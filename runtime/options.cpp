@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "runtime/nvrtc/target.h"
+#include "runtime/raise.h"
 
 namespace tessera::runtime {
 namespace {
@@ -330,6 +331,32 @@ Environment process_environment() {
     result.emplace(line.substr(0, equals), line.substr(equals + 1));
   }
   return result;
+}
+
+void check_options(const Options& options) {
+  const auto refuse = [](const std::string& option, std::string expected, std::string got) {
+    constexpr size_t kMost = 80;
+    if (got.size() > kMost) got = got.substr(0, kMost) + "...";
+    raise(ErrorKind::argument, "", fmt::format("option '{}' has a wrong value", option),
+          {.argument = option,
+           .expected = std::move(expected),
+           .got = std::move(got),
+           .code = "VALUE"});
+  };
+  if (!options.arch.empty() && !parse_target(options.arch)) {
+    refuse("arch", "sm_80, sm_89, sm_90a, ...", options.arch);
+  }
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  constexpr int kMostMs = std::numeric_limits<int>::max();
+  const auto check = [&](const char* option, int64_t value, int64_t most) {
+    if (value >= 0 && value <= most) return;
+    refuse(option, most < kMostMs ? fmt::format("0 to {}", most) : std::string("0 or more"),
+           fmt::format("{}", value));
+  };
+  check("cache_max_bytes", options.cache_max_bytes, kMost);
+  check("cache_max_entries", options.cache_max_entries, kMost);
+  check("peer_patience_ms", options.peer_patience_ms, kMostMs);
+  check("jobs", options.jobs, kMaxJobs);
 }
 
 Options options_from(const Environment& environment) {

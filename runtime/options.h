@@ -76,6 +76,7 @@ struct Options {
   /// Whether calls with CPU tensors stop at the first undefined operation. Unset: those of user
   /// kernels do, those of shipped ops do not.
   std::optional<bool> traps = {};
+  /// Listeners. Other callers of the kernel wait meanwhile: a listener must not call an op, nor wait for a caller.
   std::function<void(const StepEvent&)> on_compile;
   std::function<void(const StepEvent&)> on_load;  // into the driver
   std::string nvrtc;                              // path of libnvrtc; empty = search
@@ -113,6 +114,10 @@ struct SwitchInfo {
 /// All switches: those of the runtime, then those that tools and tests read. The table of
 /// runtime/SWITCHES.md.
 TESSERA_API std::vector<SwitchInfo> switches();
+
+/// Throws an argument error that names the option, for values that no Runtime takes: an `arch` that is no target, negative
+/// bounds, more than 256 `jobs`.
+TESSERA_API void check_options(const Options& options);
 
 /// Reads the switches of the runtime. Never throws: a bad value keeps the default and an unknown TESSERA_
 /// name is ignored, each with a line in `warnings`.

@@ -48,10 +48,7 @@ Runtime::State::State(Options options, Surroundings surroundings)
       disk_(options_, log_, counters_),
       nvrtc_(surroundings_.loader, {options_.nvrtc, options_.cuda_homes,
                                     dependencies_of_build_tree(), options_.nvrtc_folders}) {
-  if (!options_.arch.empty() && !parse_target(options_.arch)) {
-    raise(ErrorKind::argument, "", "Options::arch names no target",
-          {.expected = "sm_80, sm_89, sm_90a, ...", .got = options_.arch});
-  }
+  check_options(options_);
   for (const std::string& warning : options_.warnings) {
     log_.write_once(LogLevel::warn, warning, warning);
   }

@@ -1,6 +1,8 @@
 """The process: import, threads, signals, fork, the end, options, the program."""
 
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -68,6 +70,72 @@ assert status == 0
 """
     status, _, err = python(code)
     assert status == 0, err
+
+
+SLOW_LOGGING = """
+import logging, os, threading, time, numpy, tessera
+began = threading.Event()
+class Slow(logging.Handler):
+    def emit(self, record):
+        began.set()
+        time.sleep(0.1)  # other threads run meanwhile
+logging.getLogger("tessera").addHandler(Slow())
+ids = numpy.zeros((2, 2), numpy.int64)
+def call():
+    assert tessera.group_count(ids, num_groups=3).tolist() == [4, 0, 0]
+first = threading.Thread(target=call)
+first.start()
+assert began.wait(10)
+"""
+
+
+def test_first_calls_of_threads_end_while_a_warning_is_logged():
+    code = SLOW_LOGGING + "tessera.transpose(numpy.ones((4, 8), numpy.float32)); call(); first.join()"
+    assert python(code, timeout=20, TESSERA_NO_SUCH="1")[0] == 0
+
+
+def test_fork_ends_while_a_warning_is_logged():
+    code = SLOW_LOGGING + """
+child = os.fork()
+if child == 0:
+    call()
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+first.join()
+"""
+    assert python(code, timeout=20, TESSERA_NO_SUCH="1")[0] == 0
+
+
+ENDS = {
+    "in a long call": "tessera.per_token_cast_back(big, numpy.ones((80000, 112), numpy.float32), num_per_channels=128)",
+    "in many calls": "while True: tessera.group_count(ids, num_groups=3)",
+    "in a function that is prepared": "tessera.prepare(lambda: [time.sleep(0.001) for _ in range(100000)])",
+    "in functions that are prepared": "tessera.prepare_all([lambda: time.sleep(0.001)] * 100000, jobs=2)",
+    "in code that a call runs": "tessera.group_count(Slow(), num_groups=3)",
+}
+
+
+@pytest.mark.parametrize("where", ENDS)
+def test_python_ends_silently_while_a_daemon_thread_is(where):
+    code = f"""
+import threading, time, numpy, tessera
+ids = numpy.zeros((2, 2), numpy.int64)
+big = numpy.zeros((80000, 7168), numpy.int8) if {"big" in ENDS[where]} else None
+class Slow:
+    __dlpack__ = None
+    @property
+    def __array_namespace__(self):
+        while True:
+            time.sleep(0.001)
+began = threading.Event()
+def work():
+    began.set()
+    {ENDS[where]}
+threading.Thread(target=work, daemon=True).start()
+began.wait()
+time.sleep(0.1)
+"""
+    assert python(code, timeout=30) == (0, "", "")
 
 
 def test_threads_call_side_by_side():
@@ -187,6 +255,41 @@ except tessera.ArgumentError as late:
     assert status == 0, err
     assert out.startswith("tessera: ")
     assert "tessera WARNING " in err and "TESSERA_NO_SUCH" in err, "messages go to logging"
+
+
+WRONG_OPTIONS = [
+    ("arch", "sm_90a" * 200_000, "ValueError", "at most 4095 bytes"),
+    ("arch", "sm_9", "ValueError", "sm_80, sm_89, sm_90a"),
+    ("arch", 90, "TypeError", "str"),
+    ("cache", "on", "ValueError", "off, ro, rw"),
+    ("cache", 1, "TypeError", "str"),
+    ("cache_max_bytes", -1, "ValueError", "0 or more"),
+    ("cache_max_bytes", 1 << 64, "ValueError", "an integer of 64 bits"),
+    ("cache_max_entries", -5, "ValueError", "0 or more"),
+    ("cache_roots", "/tmp", "TypeError", "a list of str"),
+    ("cache_roots", ["/tmp", 1], "TypeError", "str"),
+    ("dump_dir", "a\0b", "ValueError", "none of them 0"),
+    ("jobs", -1, "ValueError", "0 to 256"),
+    ("jobs", 100_000, "ValueError", "0 to 256"),
+    ("jobs", True, "TypeError", "int"),
+    ("jobs", 2.0, "TypeError", "int"),
+    ("on_compile", 5, "TypeError", "a function of a dict, or None"),
+    ("on_load", "print", "TypeError", "a function of a dict, or None"),
+    ("pdl", 1, "TypeError", "bool"),
+    ("peer_patience_ms", -1, "ValueError", "0 or more"),
+    ("traps", "yes", "TypeError", "bool or None"),
+    ("jitt", "on", "TypeError", "jit, jobs"),
+]
+
+
+@pytest.mark.parametrize("option, value, kind, expected", WRONG_OPTIONS, ids=lambda value: str(value)[:20])
+def test_a_wrong_option_is_refused_by_name(option, value, kind, expected):
+    with pytest.raises(tessera.ArgumentError if kind == "ValueError" else tessera.ArgumentTypeError) as caught:
+        tessera.configure(jobs=1, **{option: value}) if option != "jobs" else tessera.configure(jobs=value)
+    error = caught.value
+    assert error.argument == option and option in str(error).splitlines()[0]
+    assert expected in error.expected and error.got and len(str(error)) < 1000
+    assert error.code == {"ValueError": "VALUE", "TypeError": "NAME" if option == "jitt" else "TYPE"}[kind]
 
 
 def test_nvrtc_is_found_in_the_wheels_of_this_python(tmp_path):

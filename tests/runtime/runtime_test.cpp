@@ -434,9 +434,28 @@ TEST_CASE("a target in the options that names none is an error, not the device's
   Options options;
   options.arch = "sm90";
   CHECK(error_of([&] { Process(fake, options); }) ==
-        "tessera: Options::arch names no target\n"
+        "tessera: option 'arch' has a wrong value\n"
         "  expected  sm_80, sm_89, sm_90a, ...\n"
         "  got       sm90");
+}
+
+TEST_CASE("bounds in the options that are none are errors") {
+  const auto refused = [](auto Options::*bound, int value) {
+    Options options;
+    options.*bound = value;
+    return error_of([&] { check_options(options); });
+  };
+  CHECK(refused(&Options::jobs, 257) ==
+        "tessera: option 'jobs' has a wrong value\n"
+        "  expected  0 to 256\n"
+        "  got       257");
+  CHECK(refused(&Options::cache_max_bytes, -1) ==
+        "tessera: option 'cache_max_bytes' has a wrong value\n"
+        "  expected  0 or more\n"
+        "  got       -1");
+  CHECK(refused(&Options::cache_max_entries, -1).find("'cache_max_entries'") != std::string::npos);
+  CHECK(refused(&Options::peer_patience_ms, -1).find("'peer_patience_ms'") != std::string::npos);
+  CHECK(refused(&Options::jobs, 0) == "no error");
 }
 
 namespace {

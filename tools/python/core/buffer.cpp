@@ -9,6 +9,7 @@
 #include "runtime/driver/memory.h"
 #include "tools/python/core/dlpack_abi.h"
 #include "tools/python/core/errors.h"
+#include "tools/python/core/interpreter_lock.h"
 
 namespace tessera::python {
 namespace {
@@ -72,7 +73,7 @@ class Buffer {
   /// whether the taker knows the managed tensors of DLPack 1.
   nb::object dlpack(const nb::kwargs& options) const {
     if (device_.is_cuda()) {
-      const nb::gil_scoped_release released;
+      const WithoutInterpreterLock released;
       runtime::synchronize(device_.ordinal);
     }
     const bool is_versioned = options.contains("max_version") && !options["max_version"].is_none();

@@ -11,6 +11,7 @@
 #include "kernels/jit/jit.h"
 #include "kernels/jit/prepared.h"
 #include "tools/python/core/errors.h"
+#include "tools/python/core/interpreter_lock.h"
 #include "tools/python/core/op_function_call.h"
 #include "tools/python/core/redirect.h"
 #include "tools/python/core/signals.h"
@@ -155,7 +156,12 @@ bool OpFunction::is_argument(size_t slot) const {
 
 nb::object OpFunction::call(PyObject* const* arguments, Py_ssize_t num_positional, PyObject* names,
                             Stage last) {
-  Call call;
+  Call call;  // outside: a thread that Python's end stops gives nothing back
+  return call_python([&] { return run_stages(call, arguments, num_positional, names, last); });
+}
+
+nb::object OpFunction::run_stages(Call& call, PyObject* const* arguments, Py_ssize_t num_positional,
+                                  PyObject* names, Stage last) {
   names_->place(arguments, num_positional, names, call.arguments.data());
   const size_t first_option = inputs_.size(), out = first_option + table_->params.size();
   try {
@@ -314,7 +320,7 @@ bool OpFunction::check_values(bool on) {
 void OpFunction::raise_value_errors(const Call& call) const {
   std::vector<std::string> reports;
   {
-    const nb::gil_scoped_release released;
+    const WithoutInterpreterLock released;
     reports = kernels::jit::take_value_errors(call.device, call.stream);
   }
   if (reports.empty()) return;
@@ -328,7 +334,7 @@ void OpFunction::trim(Call& call) const {
   kernels::Tensors tensors = given_tensors(*table_, named.all_tensors(), named.all_lists());
   const kernels::Params params = checked_params(*table_, call.options.all());
   {
-    const nb::gil_scoped_release released;
+    const WithoutInterpreterLock released;
     table_->trim(tensors, params, call.stream_of_kernels());
   }
   for (size_t i = 0; i < call.made.size(); ++i) {

@@ -49,6 +49,8 @@ class OpFunction {
   struct Entry;
   struct Named;
 
+  nb::object run_stages(Call& call, PyObject* const* arguments, Py_ssize_t num_positional,
+                        PyObject* names, Stage last);
   const kernels::TensorRule& rule(size_t slot) const { return op_->signature.tensors[slot]; }
   bool is_argument(size_t slot) const;
   // In the order of a call.

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "dsl/base/interrupt.h"
+#include "tools/python/core/interpreter_lock.h"
 
 namespace tessera::python {
 namespace {
@@ -16,7 +17,7 @@ class Signals {
  public:
   /// True if one raised. Takes the interpreter lock.
   bool have_raised() {
-    const nb::gil_scoped_acquire held;
+    const WithInterpreterLock held;
     if (PyErr_CheckSignals() == 0) return false;
     error_.emplace();
     return true;
@@ -35,7 +36,7 @@ void run_interruptibly(const std::function<void()>& work) {
   Signals signals;
   std::exception_ptr failed;
   {
-    const nb::gil_scoped_release released;
+    const WithoutInterpreterLock released;
     const InterruptScope scope([&] { return signals.have_raised(); });
     try {
       work();
@@ -52,7 +53,7 @@ void run_interruptibly_elsewhere(const std::function<void(std::stop_token)>& wor
   std::stop_source stop;
   std::exception_ptr failed;
   {
-    const nb::gil_scoped_release released;
+    const WithoutInterpreterLock released;
     std::promise<void> ended;
     std::future<void> end = ended.get_future();
     std::thread worker([&] {

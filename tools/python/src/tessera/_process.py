@@ -39,9 +39,10 @@ def configure(**options: Any) -> None:
     cache_key_file, record, nvrtc, arch, dump_dir, pass_dump_dir, override_dir, tune_dir (str), pdl, line_info, check_spills,
     tune_may_change_bits (bool), traps (bool or
     None), cache_max_bytes, cache_max_entries, peer_patience_ms, jobs (int), on_compile and on_load (functions of a dict
-    with op, spec, target, key, reason, ended, failed, ms).
+    with op, spec, target, key, reason, ended, failed, ms; a call of an op in them may wait for itself).
 
-    Raises ArgumentError once the library is in use, or for a wrong name or value.
+    Raises ArgumentError once the library is in use or for a wrong value, ArgumentTypeError for a wrong name or type; then no
+    option is set.
 
     Example: tessera.configure(jobs=4, cache_roots=["/scratch/kernels"])
     """
@@ -134,6 +135,7 @@ def set_num_sms(num_sms: Optional[int]) -> None:
             argument="num_sms",
             expected="int >= 1 or None",
             got=repr(num_sms),
+            code="VALUE",
         )
     _num_sms = num_sms
 
