@@ -1,5 +1,6 @@
 """Tensors of other libraries, here one that holds numpy arrays and speaks DLPack alone."""
 
+import ctypes
 import sys
 import types
 
@@ -74,6 +75,28 @@ def test_what_has_no_view_names_op_and_argument():
 def test_all_tensors_are_of_one_library():
     with pytest.raises(tessera.ArgumentTypeError, match="'out' is of another library\n.*other_library, as 'group_idx' is\n.*numpy"):
         tessera.group_count(Tensor(ids()), num_groups=4, out=np.zeros(4, np.int32))
+
+
+class FromTheFuture(Tensor):
+    """Lends by a version of DLPack that does not exist yet, whose structs may look different."""
+
+    def __dlpack__(self, **options):
+        capsule = super().__dlpack__(**options)
+        pointer = ctypes.pythonapi.PyCapsule_GetPointer
+        pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+        ctypes.c_uint32.from_address(pointer(capsule, b"dltensor_versioned")).value = 2
+        return capsule
+
+
+FromTheFuture.__module__ = "other_library.tensors"
+
+
+def test_an_unknown_version_of_dlpack_is_refused():
+    given = ids()
+    count = sys.getrefcount(given)
+    with pytest.raises(tessera.ArgumentTypeError, match="'group_idx' comes by an unknown version of DLPack\n.*version 1\n.*2.0"):
+        tessera.group_count(FromTheFuture(given), num_groups=4)
+    assert sys.getrefcount(given) == count, "it was given back"
 
 
 def test_jax():

@@ -1,5 +1,8 @@
 """What is refused: the class of the error, its text, which is that of C++, and its parts."""
 
+import gc
+import weakref
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -7,6 +10,27 @@ import pytest
 import safetensors_file
 import tessera
 from calls import OPS, Call, run_program
+
+
+@pytest.mark.parametrize("name", ["input", "output"])
+def test_a_masked_array_is_refused(name):
+    x = np.ones((4, 8), np.float32)
+    masked = np.ma.masked_array(np.zeros((4, 8) if name == "input" else (8, 4), np.float32), mask=True)
+    call = {"x": masked} if name == "input" else {"x": x, "out": masked}
+    with pytest.raises(tessera.ArgumentTypeError, match="is a masked array\n.*x.filled"):
+        tessera.transpose(**call)
+    assert (masked.data == 0).all()
+
+
+def test_classes_of_tensors_do_not_stay_for_ever():
+    classes = []
+    for number in range(300):
+        made = type(f"Array{number}", (np.ndarray,), {})
+        tessera.transpose(np.ones((4, 8), np.float32).view(made))
+        classes.append(weakref.ref(made))
+        del made
+    gc.collect()
+    assert sum(made() is not None for made in classes) <= 64
 
 
 def wrong_calls():

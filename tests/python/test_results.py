@@ -1,5 +1,7 @@
 """What calls return: fields, names, dtypes, strides, the caller's own tensors."""
 
+import weakref
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -55,6 +57,86 @@ def test_padding_of_a_given_tensor_is_written():
         rows(7, 640), format="e4m3", num_per_channels=128, sf_layout="col_major_tma", out={"out_sf": scales}
     )
     assert (storage.reshape(5, 8)[:, 7].view(np.uint32) == 0).all()
+
+
+@pytest.mark.parametrize("layout", ["col_major_tma", "packed_ue8m0"])
+@pytest.mark.parametrize("before, behind", [(0, 5), (8, 0), (8, 8)])
+def test_the_neighbours_of_a_given_view_are_not_overwritten(layout, before, behind):
+    options = {"format": "e4m3", "num_per_channels": 128, "sf_layout": layout, "round_sf": True}
+    expected = tessera.per_token_cast(rows(7, 640), **options)
+    dtype, shape, strides = expected.out_sf.dtype, expected.out_sf.shape, expected.out_sf.strides
+    storage = np.full(before + 8 * shape[1] + behind, 77, dtype)
+    view = np.ndarray(shape, dtype, storage, 4 * before, strides)
+    with pytest.raises(tessera.ArgumentError, match="'out_sf' is a part of larger memory, which its padding would overwrite") as caught:
+        tessera.per_token_cast(rows(7, 640), **options, out={"out_sf": view})
+    assert caught.value.code == "STRIDES" and (storage == 77).all()
+    full = rows(8, 640)  # a multiple of 4 rows has no padding
+    storage = np.full(before + 8 * shape[1] + behind, 77, dtype)
+    view = np.ndarray((8, shape[1]), dtype, storage, 4 * before, strides)
+    given = tessera.per_token_cast(full, **options, out={"out_sf": view}).out_sf
+    assert given.tobytes() == tessera.per_token_cast(full, **options).out_sf.tobytes()
+    assert (storage[:before] == 77).all() and (storage[before + 8 * shape[1] :] == 77).all()
+
+
+class Spy(np.ndarray):
+    """Runs a function when its strides are read, as a call does."""
+
+    run = None
+
+    @property
+    def strides(self):
+        if self.run is not None:
+            self.run()
+        return np.asarray(self).strides
+
+
+def test_an_output_lives_although_it_is_taken_out_of_its_container_during_the_call():
+    x = np.ones((4, 8), np.float32).view(Spy)
+    given = {"out": np.zeros((8, 4), np.float32)}
+    lives = weakref.ref(given["out"])
+
+    def check():
+        given.clear()
+        assert lives() is not None
+
+    x.run = check
+    result = tessera.transpose(x, out=given)
+    assert result is lives() and (result == 1).all()
+
+
+class Unnamed:
+    """A key of `out` that is no name, and empties the container when it is read."""
+
+    def __init__(self, container):
+        self.container = container
+
+    def __str__(self):
+        self.container.clear()
+        return "unnamed"
+
+
+def test_a_wrong_name_lives_although_it_is_taken_out_of_its_container():
+    given = {}
+    given[Unnamed(given)] = np.zeros((8, 4), np.float32)
+    with pytest.raises(tessera.ArgumentTypeError, match="'out' names 'unnamed'"):
+        tessera.transpose(np.ones((4, 8), np.float32), out=given)
+
+
+class Growing:
+    """An integer that is another one each time that it is asked."""
+
+    value = 2
+
+    def __index__(self):
+        self.value += 1
+        return self.value
+
+
+def test_a_parameter_that_changes_is_read_once():
+    ids = np.zeros((3, 2), np.int64)
+    assert tessera.group_count(ids, num_groups=Growing()).shape == (3,)
+    for groups in (3, 4, 5):
+        assert tessera.group_count(ids, num_groups=groups).shape == (groups,)
 
 
 def test_given_outputs_are_returned():

@@ -7,6 +7,8 @@
 
 namespace tessera::python {
 
+inline constexpr uint32_t kDlMajor = 1;  // structs of another major version look different
+
 struct DlVersion {
   uint32_t major, minor;
 };

@@ -8,6 +8,7 @@
 
 #include "tools/python/core/buffer.h"
 #include "tools/python/core/errors.h"
+#include "tools/python/core/interpreter_lock.h"
 #include "tools/python/core/library.h"
 
 namespace tessera::python {
@@ -60,6 +61,12 @@ class Dlpack final : public Library {
           PyCapsule_GetPointer(capsule.ptr(), "dltensor_versioned"));
       check(PyCapsule_SetName(capsule.ptr(), "used_dltensor_versioned"));
       loans.keep(managed);
+      if (managed->version.major != kDlMajor) {  // nothing but its deleter may be used
+        refuse(op, argument, "TYPE",
+               fmt::format("argument '{}' comes by an unknown version of DLPack", argument),
+               fmt::format("version {}", kDlMajor),
+               fmt::format("version {}.{}", managed->version.major, managed->version.minor));
+      }
       return view_of(managed->tensor, op, argument, managed->flags | read_only_flag(tensor));
     }
     auto* const managed = static_cast<DlManaged*>(PyCapsule_GetPointer(capsule.ptr(), "dltensor"));
@@ -110,10 +117,10 @@ class Dlpack final : public Library {
 nb::object from_dlpack_of(const std::string& module, PyObject* tensor) {
   if (module.starts_with("jax")) return nb::module_::import_("jax.dlpack").attr("from_dlpack");
   const nb::handle given(tensor);
-  nb::object space = nb::hasattr(given, "__array_namespace__")
+  nb::object space = has_attribute(given, "__array_namespace__")
                          ? nb::object(given.attr("__array_namespace__")())
                          : nb::object(nb::module_::import_(module.c_str()));
-  return nb::hasattr(space, "from_dlpack") ? nb::object(space.attr("from_dlpack")) : nb::object();
+  return has_attribute(space, "from_dlpack") ? nb::object(space.attr("from_dlpack")) : nb::object();
 }
 
 }  // namespace

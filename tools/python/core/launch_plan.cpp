@@ -10,6 +10,7 @@
 #include "runtime/driver/device.h"
 #include "tools/lib/bare_launches.h"
 #include "tools/python/core/errors.h"
+#include "tools/python/core/interpreter_lock.h"
 #include "tools/python/core/library.h"
 #include "tools/python/core/options.h"
 
@@ -27,7 +28,7 @@ void borrow(const nb::args& tensors, Borrowed& borrowed) {
   size_t i = 0;
   for (const nb::handle tensor : tensors) {
     const std::string name = fmt::format("tensors[{}]", i++);
-    const TensorType& type = tensor_type_of(tensor.ptr());
+    const TensorType type = tensor_type_of(tensor.ptr());
     if (type.library == nullptr || type.is_redirected) {
       refuse("plan", name, "TYPE", fmt::format("argument '{}' is no tensor", name),
              "a tensor in memory", describe(tensor));
@@ -53,7 +54,7 @@ class Plan {
     borrow(tensors, made_from_);
     std::vector<int64_t> before;
     for (const nb::handle tensor : tensors) before.push_back(version_of(tensor));
-    plan_.emplace(kernels::jit::plan(made_from_.views, [&] { call(); }));
+    plan_.emplace(kernels::jit::plan(made_from_.views, [&] { call_python([&] { call(); }); }));
     // The calls announced what they write, though nothing is launched.
     for (size_t i = 0; i < before.size(); ++i) {
       if (version_of(tensors[i]) != before[i]) written_.push_back(i);
@@ -73,7 +74,11 @@ class Plan {
       if (view.dtype != expected.dtype || view.device != expected.device ||
           !(view.shape == expected.shape) || !(view.strides == expected.strides)) {
         const std::string name = fmt::format("tensors[{}]", i);
-        refuse("plan", name, "", fmt::format("argument '{}' is not like that of the plan", name),
+        const char* const code = view.dtype != expected.dtype      ? "DTYPE"
+                                 : view.device != expected.device  ? "DEVICE"
+                                 : !(view.shape == expected.shape) ? "SHAPE"
+                                                                   : "STRIDES";
+        refuse("plan", name, code, fmt::format("argument '{}' is not like that of the plan", name),
                fmt::format("{} on {}", to_string(expected), to_string(expected.device)),
                fmt::format("{} on {}", to_string(view), to_string(view.device)));
       }

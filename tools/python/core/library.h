@@ -46,6 +46,12 @@ struct LentTensor {
   Device device;
 };
 
+/// Where a tensor lies in the memory that it is a part of.
+struct MemoryAround {
+  int64_t bytes_before = 0;  // its first element
+  int64_t bytes_behind = 0;  // from its first element on
+};
+
 /// A library of tensors. One object each, never destroyed.
 class Library {
  public:
@@ -67,8 +73,8 @@ class Library {
                           Key& key) const;
   virtual std::unique_ptr<Allocation> prepare(const kernels::OutputInfo& output, Device device,
                                               PyObject* like) const = 0;
-  /// Bytes from the first element of a tensor to the end of its memory; none if that is not known.
-  virtual std::optional<int64_t> bytes_behind(const nb::handle& tensor) const {
+  /// Nothing if the memory is not known.
+  virtual std::optional<MemoryAround> memory_around(const nb::handle& tensor) const {
     static_cast<void>(tensor);
     return std::nullopt;
   }
@@ -115,8 +121,8 @@ struct TensorType {
   bool is_redirected = false;        // torch decides what a call of these means: tensor_types.cpp
 };
 
-/// That of an object. Found by the object's type, which is looked at once.
-const TensorType& tensor_type_of(PyObject* object);
+/// That of an object. Found by the object's type, which is looked at once as long as few types are in use.
+TensorType tensor_type_of(PyObject* object);
 
 const Library& numpy_library();
 const Library& torch_library();

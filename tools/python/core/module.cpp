@@ -96,8 +96,8 @@ nb::dict time_stages(const std::string& name, const nb::tuple& arguments, const 
   if (found == functions().end()) kernels::find_op(name);
   std::vector<PyObject*> given;
   for (const nb::handle argument : arguments) given.push_back(argument.ptr());
-  for (const auto& [_, value] : named) given.push_back(value.ptr());
-  const nb::object names = nb::tuple(named.keys());
+  const nb::tuple names(named.keys()), values(named.values());  // the calls may change the dict
+  for (const nb::handle value : values) given.push_back(value.ptr());
   const auto num_positional = static_cast<Py_ssize_t>(nb::len(arguments));
   nb::dict times;
   for (const auto& [stage, last] : {std::pair{"read", Stage::read},

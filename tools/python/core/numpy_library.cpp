@@ -7,6 +7,7 @@
 
 #include "tools/python/core/dtype_names.h"
 #include "tools/python/core/errors.h"
+#include "tools/python/core/interpreter_lock.h"
 #include "tools/python/core/library.h"
 
 namespace tessera::python {
@@ -24,6 +25,17 @@ DType dtype_of(nb::handle array, std::string_view op, std::string_view argument)
          "float8_e5m2; in "
          "native byte order",
          str_of(dtype));
+}
+
+/// Elements that an array masks do not count; the ops would compute with the memory behind the mask.
+void refuse_masked(PyObject* array, std::string_view op, std::string_view argument) {
+  const nb::object masked = nb::module_::import_("numpy.ma").attr("MaskedArray");
+  const int is_masked = PyObject_IsInstance(array, masked.ptr());
+  check(is_masked);
+  if (is_masked == 0) return;
+  refuse(op, argument, "TYPE", fmt::format("argument '{}' is a masked array", argument),
+         "an array without a mask: x.filled(value), or x.data to ignore the mask",
+         str_of(nb::handle(array).type()));
 }
 
 /// numpy's own, of ml_dtypes where it is none of numpy's.
@@ -72,13 +84,14 @@ class Numpy final : public Library {
   TensorView borrow(PyObject* tensor, std::string_view op, std::string_view argument,
                     const kernels::Stream*, Loans&) const override {
     const nb::handle array(tensor);
+    if (!array.type().is(ndarray_)) refuse_masked(tensor, op, argument);
     const DType dtype = dtype_of(array, op, argument);
     const nb::object interface = array.attr("__array_interface__");
     const nb::object shape = interface["shape"], strides = array.attr("strides");
     const nb::object data = interface["data"];
     const size_t rank = nb::len(shape);
     if (rank > kMaxRank) {
-      refuse(op, argument, "",
+      refuse(op, argument, "SHAPE",
              fmt::format("argument '{}' has a rank that is not supported", argument),
              fmt::format("0 to {} dimensions", kMaxRank), fmt::format("{}", rank));
     }
@@ -90,11 +103,12 @@ class Numpy final : public Library {
     for (size_t i = 0; i < rank; ++i) {
       const auto extent = nb::cast<int64_t>(shape[i]), stride = nb::cast<int64_t>(strides[i]);
       if (stride < 0) {
-        refuse(op, argument, "", fmt::format("argument '{}' has a negative stride", argument),
-               "0 or more", fmt::format("{} bytes in dimension {}", stride, i));
+        refuse(op, argument, "STRIDES",
+               fmt::format("argument '{}' has a negative stride", argument), "0 or more",
+               fmt::format("{} bytes in dimension {}", stride, i));
       }
       if (stride % bytes(dtype) != 0 && extent > 1) {
-        refuse(op, argument, "",
+        refuse(op, argument, "STRIDES",
                fmt::format("argument '{}' has a stride between elements", argument),
                fmt::format("a multiple of {} bytes", bytes(dtype)),
                fmt::format("{} bytes in dimension {}", stride, i));
@@ -111,17 +125,22 @@ class Numpy final : public Library {
   }
 
   // The memory is that of the array at the end of the chain of bases.
-  std::optional<int64_t> bytes_behind(const nb::handle& tensor) const override {
+  std::optional<MemoryAround> memory_around(const nb::handle& tensor) const override {
     nb::object owner = nb::borrow(tensor);
-    while (nb::hasattr(owner, "base") && !owner.attr("base").is_none()) owner = owner.attr("base");
-    if (!nb::hasattr(owner, "__array_interface__")) return std::nullopt;
+    while (has_attribute(owner, "base") && !owner.attr("base").is_none())
+      owner = owner.attr("base");
+    if (!has_attribute(owner, "__array_interface__")) return std::nullopt;
     const auto address = [](const nb::handle& array) {
       return nb::cast<int64_t>(array.attr("__array_interface__")["data"][0]);
     };
-    return address(owner) + nb::cast<int64_t>(owner.attr("nbytes")) - address(tensor);
+    const int64_t before = address(tensor) - address(owner);
+    return MemoryAround{before, nb::cast<int64_t>(owner.attr("nbytes")) - before};
   }
 
   kernels::Stream current_stream(Device) const override { return nullptr; }
+
+ private:
+  const nb::object ndarray_ = nb::module_::import_("numpy").attr("ndarray");
 };
 
 }  // namespace

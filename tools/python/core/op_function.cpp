@@ -47,7 +47,7 @@ void add_to_key(const TensorView& view, Key& key) {
 
 void OpFunction::Call::add(size_t slot, const TensorRule& rule, PyObject* object,
                            const std::string& op) {
-  const TensorType& type = tensor_type_of(object);
+  const TensorType type = tensor_type_of(object);
   if (type.library == nullptr) {
     refuse(op, rule.name, "TYPE", fmt::format("argument '{}' is no tensor", rule.name),
            "a tensor of torch, numpy or another library that speaks DLPack", describe(object));
@@ -169,7 +169,7 @@ nb::object OpFunction::run_stages(Call& call, PyObject* const* arguments, Py_ssi
       call.has_stream = true;
       call.stream = stream_of(stream, table_->name);
     }
-    known_options_.add_to_key(*table_, &call.arguments[first_option], call.key);
+    known_options_.add_to_key(*table_, &call.arguments[first_option], call.options, call.key);
     read_given_outputs(call, call.arguments[out]);
     if (last == Stage::read) return nb::none();
     add_inputs(call);

@@ -40,9 +40,10 @@ struct OpFunction::Call {
   Inline<Tensor, 24> tensors;
   std::array<Range, kMostSlots> slots;
   Inline<TensorView, 24> views;  // of `tensors`, as far as they were looked at
-  OptionReader options;          // empty until a call in full reads them
+  OptionReader options;  // empty if known constants were given and no call in full read them
   Key key;
   std::array<PyObject*, kMostSlots> given = {};  // outputs that the caller gave
+  References given_outputs;  // those of `out`, a container that other code may change
   std::shared_ptr<Entry> entry;
   References made;  // by entry->made
   bool waited = false;

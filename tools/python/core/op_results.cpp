@@ -24,7 +24,7 @@ void OpFunction::read_given_outputs(Call& call, PyObject* out) const {
     size_t expected = 0;
     for (Py_ssize_t at = 0; PyDict_Next(out, &at, &name, &tensor) != 0;) {
       const size_t field = find_name(field_names_, name, expected);
-      if (field == fields_.size()) refuse_unknown_output(*table_, name);
+      if (field == fields_.size()) refuse_unknown_output(*table_, nb::borrow(name));
       give(call, fields_[field], tensor);
       expected = field + 1;
     }
@@ -52,6 +52,7 @@ void OpFunction::give(Call& call, size_t slot, PyObject* tensor) const {
            "outputs only; an accumulator is given as an argument", rule(slot).name);
   }
   call.given[slot] = tensor;
+  call.given_outputs.push_back(nb::borrow(tensor));
 }
 
 void OpFunction::add_given_outputs(Call& call) const {
@@ -79,7 +80,7 @@ void OpFunction::check_given(const Call& call, Entry& entry) const {
     const auto is_of_slot = [&](const Made& made) { return made.slot == slot; };
     const auto written = std::count_if(entry.made.begin(), entry.made.end(), is_of_slot);
     if (!tensor.list.empty() && call.slots[slot].count != written) {
-      refuse(table_->name, tensor.name, "",
+      refuse(table_->name, tensor.name, "SHAPE",
              fmt::format("list '{}' has the wrong length", tensor.name), "a tensor for each output",
              fmt::format("{}", call.slots[slot].count));
     }
@@ -99,17 +100,28 @@ void OpFunction::check_given(const Call& call, Entry& entry) const {
   }
 }
 
-// Ops write the padding of an output as well, which no extent or stride of a given tensor shows.
+// Ops write the padding of an output as well, which no extent or stride of a given tensor shows. Memory that holds other
+// elements too would lose them.
 void OpFunction::check_room(const Call& call, const Made& made, PyObject* given) const {
   const kernels::OutputInfo& output = made.info;
   const int64_t element = bytes(output.dtype), needed = output.storage_elements * element;
-  const std::optional<int64_t> there = call.library->bytes_behind(given);
-  if (there && *there >= needed) return;
-  refuse(table_->name, output.name, "",
-         fmt::format("output '{}' has no room for its padding", output.name),
-         fmt::format("{} elements from its first on, as the op allocates", output.storage_elements),
-         there ? fmt::format("{} elements", *there / element)
-               : std::string("memory whose end is not known"));
+  const std::optional<MemoryAround> memory = call.library->memory_around(given);
+  const int64_t before = memory ? memory->bytes_before : 0;
+  const int64_t behind = memory ? memory->bytes_behind : 0;
+  if (before == 0 && behind == needed) return;
+  const std::string expected =
+      fmt::format("memory of its own of {} elements, as the op allocates", output.storage_elements);
+  if (behind < needed) {
+    refuse(table_->name, output.name, "STRIDES",
+           fmt::format("output '{}' has no room for its padding", output.name), expected,
+           memory ? fmt::format("{} elements", behind / element)
+                  : std::string("memory whose end is not known"));
+  }
+  refuse(table_->name, output.name, "STRIDES",
+         fmt::format("output '{}' is a part of larger memory, which its padding would overwrite",
+                     output.name),
+         expected,
+         fmt::format("memory of {} bytes, the output begins at byte {}", before + behind, before));
 }
 
 // Before the outputs are placed: what the call allocates, nobody else knows.

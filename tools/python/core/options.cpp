@@ -10,6 +10,7 @@
 
 #include "kernels/nearest_name.h"
 #include "tools/python/core/errors.h"
+#include "tools/python/core/interpreter_lock.h"
 #include "tools/python/core/library.h"
 
 namespace tessera::python {
@@ -117,7 +118,8 @@ bool is_constant(PyObject* object) {
 
 }  // namespace
 
-void KnownOptions::add_to_key(const OpInfo& op, PyObject* const* arguments, Key& key) {
+void KnownOptions::add_to_key(const OpInfo& op, PyObject* const* arguments, OptionReader& reader,
+                              Key& key) {
   const size_t size = op.params.size();
   for (size_t i = 0; i < known_.size(); ++i) {
     const size_t at = (last_ + i) % known_.size();
@@ -130,7 +132,6 @@ void KnownOptions::add_to_key(const OpInfo& op, PyObject* const* arguments, Key&
     last_ = at;
     return;
   }
-  OptionReader reader;
   const size_t first = key.size();
   reader.read(op, arguments);
   for (const kernels::CallOption& option : reader.all()) add_to_key_of(option.value, key);
@@ -146,11 +147,11 @@ void KnownOptions::add_to_key(const OpInfo& op, PyObject* const* arguments, Key&
 
 kernels::Stream stream_of(PyObject* value, std::string_view op) {
   nb::object address = nb::borrow(value);
-  if (nb::hasattr(address, "__cuda_stream__")) {
+  if (has_attribute(address, "__cuda_stream__")) {
     address = address.attr("__cuda_stream__")()[1];
-  } else if (nb::hasattr(address, "cuda_stream")) {
+  } else if (has_attribute(address, "cuda_stream")) {
     address = address.attr("cuda_stream");
-  } else if (nb::hasattr(address, "ptr")) {
+  } else if (has_attribute(address, "ptr")) {
     address = address.attr("ptr");
   }
   if (!PyLong_Check(address.ptr()) || PyBool_Check(address.ptr())) {
@@ -195,7 +196,7 @@ void refuse_unknown_name(const OpInfo& op, PyObject* unknown) {
          kernels::did_you_mean(name, names));
 }
 
-void refuse_unknown_output(const OpInfo& op, PyObject* name) {
+void refuse_unknown_output(const OpInfo& op, const nb::object& name) {
   const std::string text = str_of(name);
   std::vector<std::string> names;
   for (const kernels::TensorInfo& tensor : op.tensors) {

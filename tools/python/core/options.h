@@ -37,8 +37,10 @@ class OptionReader {
 /// calls give constants. Only objects that cannot change are remembered, the last 8 calls' or so.
 class KnownOptions {
  public:
-  /// `arguments` of all parameters, in the order of the table. Errors: those of OptionReader::read.
-  void add_to_key(const kernels::OpInfo& op, PyObject* const* arguments, Key& key);
+  /// `arguments` of all parameters, in the order of the table. Objects that may change are read by `reader`: once, so
+  /// that the call runs with the values of its key. Errors: those of OptionReader::read.
+  void add_to_key(const kernels::OpInfo& op, PyObject* const* arguments, OptionReader& reader,
+                  Key& key);
 
  private:
   struct Known {
@@ -62,6 +64,6 @@ bool waits_for_data(const kernels::Params& params);
 /// Throws the argument error of the first key of `unknown`, a dict of arguments that `op` does not have.
 [[noreturn]] void refuse_unknown_name(const kernels::OpInfo& op, PyObject* unknown);
 /// The same of a name of `out`.
-[[noreturn]] void refuse_unknown_output(const kernels::OpInfo& op, PyObject* name);
+[[noreturn]] void refuse_unknown_output(const kernels::OpInfo& op, const nb::object& name);
 
 }  // namespace tessera::python

@@ -43,12 +43,14 @@ std::vector<OutputInfo> outputs(const std::string& name, const nb::dict& tensors
                                 const nb::dict& params) {
   const kernels::OpInfo& op = kernels::find_op(name);
   kernels::Tensors given;
-  for (const auto& [key, value] : tensors) {
-    const auto tensor = nb::cast<std::string>(key);
+  const nb::list rows = tensors.items();  // a copy: reading a number may run Python code
+  for (const nb::handle row : rows) {
+    const nb::object value = row[1];
+    const auto tensor = nb::cast<std::string>(row[0]);
     if (value.is_none()) continue;
     if (nb::isinstance<nb::list>(value)) {
       size_t i = 0;
-      for (const nb::handle item : value) {
+      for (const nb::handle item : nb::tuple(value)) {
         const std::string item_name = tensor + "." + std::to_string(i++);
         given[item_name] = view_of(name, item_name, item);
       }
@@ -56,11 +58,12 @@ std::vector<OutputInfo> outputs(const std::string& name, const nb::dict& tensors
       given[tensor] = view_of(name, tensor, value);
     }
   }
+  std::vector<nb::object> values;
   std::vector<PyObject*> arguments;
   for (const kernels::ParamInfo& param : op.params) {
-    arguments.push_back(params.contains(param.name.c_str())
-                            ? nb::object(params[param.name.c_str()]).ptr()
-                            : Py_Ellipsis);
+    values.push_back(params.contains(param.name.c_str()) ? nb::object(params[param.name.c_str()])
+                                                         : nb::borrow(Py_Ellipsis));
+    arguments.push_back(values.back().ptr());
   }
   OptionReader options;
   options.read(op, arguments.data());

@@ -36,7 +36,8 @@ nb::object redirected_call(const std::string& op, const nb::dict& arguments) {
                  .got = "a subclass, a fake tensor, or an active mode or transform",
                  .hint = "import tessera.torch"});
   }
-  return redirect()(op, arguments);
+  const nb::object function = redirect();  // lives although it may be replaced during the call
+  return function(op, arguments);
 }
 
 }  // namespace tessera::python

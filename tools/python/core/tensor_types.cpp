@@ -2,7 +2,9 @@
 
 #include <string>
 #include <unordered_map>
+#include <utility>
 
+#include "tools/python/core/interpreter_lock.h"
 #include "tools/python/core/library.h"
 
 namespace tessera::python {
@@ -11,9 +13,9 @@ namespace {
 /// An attribute of a module that is already imported, else null.
 nb::object attribute_of_loaded(const char* module, const char* name) {
   PyObject* modules = PyImport_GetModuleDict();  // borrowed
-  PyObject* loaded = PyDict_GetItemString(modules, module);
-  if (loaded == nullptr || !PyObject_HasAttrString(loaded, name)) return {};
-  return owned(PyObject_GetAttrString(loaded, name));
+  const nb::object loaded = nb::borrow(PyDict_GetItemString(modules, module));
+  if (!loaded.is_valid() || !has_attribute(loaded, name)) return {};
+  return owned(PyObject_GetAttrString(loaded.ptr(), name));
 }
 
 bool is_subclass(PyObject* type, const nb::object& base) {
@@ -32,31 +34,37 @@ TensorType look_at(PyObject* given) {
     return {&torch_library(), !is_plain};
   }
   if (is_subclass(object, attribute_of_loaded("numpy", "ndarray"))) return {&numpy_library()};
-  if (PyObject_HasAttrString(object, "__dlpack__")) return {&dlpack_library(given)};
+  if (has_attribute(object, "__dlpack__")) return {&dlpack_library(given)};
   return {};
 }
 
 }  // namespace
 
-const TensorType& tensor_type_of(PyObject* object) {
-  // Types stay: an entry holds a reference, so no other type can have its address.
-  static std::unordered_map<PyTypeObject*, TensorType>& types =
-      *new std::unordered_map<PyTypeObject*, TensorType>;
+TensorType tensor_type_of(PyObject* object) {
+  // An entry holds a reference to its type, so no other type can have its address. Classes that a program makes again and again
+  // must not stay: when the table is full, all are forgotten.
+  constexpr size_t kMost = 64;
+  using Types = std::unordered_map<PyTypeObject*, std::pair<nb::object, TensorType>>;
+  static Types& types = *new Types;
   static PyTypeObject* last_type = nullptr;
-  static const TensorType* last = nullptr;
+  static TensorType last;
   PyTypeObject* const type = Py_TYPE(object);
-  if (type == last_type) return *last;
+  if (type == last_type) return last;
   auto found = types.find(type);
   if (found == types.end()) {
-    const TensorType fresh = look_at(object);
-    static const TensorType none;
-    if (fresh.library == nullptr) return none;  // not kept: any object may be passed by mistake
-    Py_INCREF(reinterpret_cast<PyObject*>(type));
-    found = types.emplace(type, fresh).first;
+    const TensorType fresh = look_at(object);    // runs Python code, which may come here too
+    if (fresh.library == nullptr) return fresh;  // not kept: any object may be passed by mistake
+    Types forgotten;  // destroyed last: the end of a type runs Python code
+    if (types.size() >= kMost) {
+      types.swap(forgotten);
+      last_type = nullptr;
+    }
+    types.try_emplace(type, nb::borrow(reinterpret_cast<PyObject*>(type)), fresh);
+    return fresh;
   }
   last_type = type;
-  last = &found->second;  // addresses of entries stay
-  return *last;
+  last = found->second.second;
+  return last;
 }
 
 }  // namespace tessera::python

@@ -10,6 +10,7 @@
 #include "runtime/driver/device.h"
 #include "tools/python/core/dtype_names.h"
 #include "tools/python/core/errors.h"
+#include "tools/python/core/interpreter_lock.h"
 #include "tools/python/core/library.h"
 #include "tools/python/core/torch_state.h"
 
@@ -50,7 +51,7 @@ class TorchAllocation final : public Allocation {
         here_(nb::make_tuple(shape_, strides_, dtype_)) {
     if (!device.is_cuda() || !is_dense_ || output.starts_at_zero) return;
     const nb::object compiled = nb::module_::import_("torch._C").attr("_dynamo").attr("guards");
-    if (nb::hasattr(compiled, "_empty_strided_cuda"))
+    if (has_attribute(compiled, "_empty_strided_cuda"))
       make_here_ = compiled.attr("_empty_strided_cuda");
   }
 
@@ -74,12 +75,12 @@ class Torch final : public Library {
  public:
   Torch() {
     const nb::object tensor = torch("Tensor");
-    if (!nb::hasattr(tensor, "__dlpack_c_exchange_api__")) return;
+    if (!has_attribute(tensor, "__dlpack_c_exchange_api__")) return;
     const nb::object capsule = tensor.attr("__dlpack_c_exchange_api__");
     const auto* exchange =
         static_cast<const DlExchange*>(PyCapsule_GetPointer(capsule.ptr(), "dlpack_exchange_api"));
     if (exchange == nullptr) throw nb::python_error();
-    while (exchange != nullptr && exchange->version.major != 1) exchange = exchange->older;
+    while (exchange != nullptr && exchange->version.major != kDlMajor) exchange = exchange->older;
     if (exchange != nullptr && exchange->tensor_from_object != nullptr) exchange_ = exchange;
   }
 
@@ -126,10 +127,11 @@ class Torch final : public Library {
     return std::make_unique<TorchAllocation>(output, device, nb::handle(like).attr("device"));
   }
 
-  std::optional<int64_t> bytes_behind(const nb::handle& tensor) const override {
+  std::optional<MemoryAround> memory_around(const nb::handle& tensor) const override {
     const auto size = nb::cast<int64_t>(tensor.attr("untyped_storage")().attr("nbytes")());
-    const auto first = nb::cast<int64_t>(tensor.attr("storage_offset")());
-    return size - first * nb::cast<int64_t>(tensor.attr("element_size")());
+    const int64_t before = nb::cast<int64_t>(tensor.attr("storage_offset")()) *
+                           nb::cast<int64_t>(tensor.attr("element_size")());
+    return MemoryAround{before, size - before};
   }
 
   bool records(PyObject* tensor) const override {
@@ -211,7 +213,7 @@ class Torch final : public Library {
     if (kind == "cuda") {
       view.device = Device::cuda(nb::cast<int>(device.attr("index")));
     } else if (kind != "cpu") {
-      refuse(op, argument, "",
+      refuse(op, argument, "DEVICE",
              fmt::format("argument '{}' is on a device of another kind", argument), "cpu or cuda",
              kind);
     }

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "tools/python/core/arguments.h"
+#include "tools/python/core/interpreter_lock.h"
 
 namespace tessera::python {
 namespace {
@@ -63,7 +64,7 @@ TorchState::TorchState()
 void TorchState::try_is_negative(const nb::object& torch, const nb::object& plain) {
   const auto is_negative =
       function_of<Ask>("libtorch_cpu.so", "_ZN2at6native6is_negERKNS_6TensorE");
-  if (is_negative == nullptr || !nb::hasattr(torch, "_neg_view")) return;
+  if (is_negative == nullptr || !has_attribute(torch, "_neg_view")) return;
   const nb::object negative = torch.attr("_neg_view")(plain);
   if (find_word(negative) != word_ || is_negative(word_of(plain.ptr(), word_)) ||
       !is_negative(word_of(negative.ptr(), word_))) {
