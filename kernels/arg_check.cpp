@@ -33,25 +33,25 @@ ArgCheck::Tensor ArgCheck::add(std::string_view name, const TensorView* view, bo
                                bool is_output, std::string_view got) {
   if (view == nullptr || is_absent(*view)) {
     if (!optional) {
-      fail_with_code("NAME", name, fmt::format("argument '{}' is missing", name),
-                     fmt::format("a tensor named {}", name), std::string(got));
+      fail("NAME", name, fmt::format("argument '{}' is missing", name),
+           fmt::format("a tensor named {}", name), std::string(got));
     }
     return Tensor(*this, std::string(name), nullptr);
   }
   check_view(op_, name, *view, is_output ? Use::written : Use::read);
   if (std::max(view->size(), view->span_bytes()) > kMostBytes) {
-    fail(name, fmt::format("argument '{}' is too large", name), "at most 2^62 bytes",
+    fail("SHAPE", name, fmt::format("argument '{}' is too large", name), "at most 2^62 bytes",
          to_string(*view));
   }
   for (int i = 0; i < view->rank(); ++i) {
     if (view->size() > 0 && view->shape[i] > 1 && view->strides[i] < 0) {
-      fail(name, fmt::format("argument '{}' has impossible strides", name),
+      fail("STRIDES", name, fmt::format("argument '{}' has impossible strides", name),
            fmt::format("{} strides, none negative", view->rank()),
            fmt::format("shape {}, strides {}", to_string(view->shape), to_string(view->strides)));
     }
   }
   if (!given_.empty() && view->device != given_.front().view.device) {
-    fail(name, fmt::format("argument '{}' is on another device", name),
+    fail("DEVICE", name, fmt::format("argument '{}' is on another device", name),
          fmt::format("{} (the device of {})", to_string(given_.front().view.device),
                      given_.front().name),
          fmt::format("{} on {}", to_string(*view), to_string(view->device)));
@@ -121,22 +121,24 @@ std::optional<ArgCheck::Known> ArgCheck::known(std::string_view symbol) const {
 void ArgCheck::param_in_range(std::string_view name, int64_t value, int64_t lowest,
                               int64_t highest) const {
   if (lowest <= value && value <= highest) return;
-  fail(name, fmt::format("parameter '{}' is out of range", name),
+  fail("VALUE", name, fmt::format("parameter '{}' is out of range", name),
        fmt::format("{} .. {}", lowest, highest), fmt::format("{}", value));
 }
 
 void ArgCheck::require(bool condition, std::string_view argument, std::string_view what,
-                       std::string_view expected, std::string_view got, ErrorKind kind) const {
+                       std::string_view expected, std::string_view got, ErrorKind kind,
+                       std::string_view code) const {
   if (condition) return;
   const bool names_it = what.find(fmt::format("'{}'", argument)) != std::string_view::npos;
-  fail(argument, names_it ? std::string(what) : fmt::format("argument '{}': {}", argument, what),
+  fail(std::string(code), argument,
+       names_it ? std::string(what) : fmt::format("argument '{}': {}", argument, what),
        std::string(expected), std::string(got), {}, kind);
 }
 
 void ArgCheck::memory() const {
   for (const Given& g : given_) {
     if (g.view.data == nullptr && g.view.size() > 0) {
-      fail(g.name, fmt::format("argument '{}' has no data", g.name), "a data pointer",
+      fail("DATA", g.name, fmt::format("argument '{}' has no data", g.name), "a data pointer",
            fmt::format("null for {}", to_string(g.view)));
     }
     require_aligned(g.name, g.view, bytes(g.view.dtype));
@@ -156,13 +158,13 @@ void ArgCheck::memory() const {
 void ArgCheck::require_aligned(std::string_view name, const TensorView& view, int64_t bytes) const {
   const auto address = reinterpret_cast<uintptr_t>(view.data);
   if (view.size() == 0 || address % static_cast<uintptr_t>(bytes) == 0) return;
-  fail(name, fmt::format("argument '{}' is not aligned", name),
+  fail("ALIGN", name, fmt::format("argument '{}' is not aligned", name),
        fmt::format("an address that is a multiple of {} bytes", bytes),
        fmt::format("{} at {}", to_string(view), fmt::ptr(view.data)));
 }
 
-void ArgCheck::fail(std::string_view argument, std::string what, std::string expected,
-                    std::string got, std::string hint, ErrorKind kind, std::string code) const {
+void ArgCheck::fail(std::string code, std::string_view argument, std::string what,
+                    std::string expected, std::string got, std::string hint, ErrorKind kind) const {
   throw Error({.kind = kind,
                .op = op_,
                .what = std::move(what),
@@ -170,13 +172,7 @@ void ArgCheck::fail(std::string_view argument, std::string what, std::string exp
                .expected = std::move(expected),
                .got = std::move(got),
                .hint = std::move(hint),
-               .code = std::move(code)});
-}
-
-void ArgCheck::fail_with_code(std::string code, std::string_view argument, std::string what,
-                              std::string expected, std::string got, std::string hint) const {
-  fail(argument, std::move(what), std::move(expected), std::move(got), std::move(hint),
-       ErrorKind::argument, std::move(code));
+               .code = kind == ErrorKind::argument ? std::move(code) : std::string()});
 }
 
 // ---- ArgCheck::Tensor
@@ -199,8 +195,8 @@ ArgCheck::Tensor& ArgCheck::Tensor::dtype(std::span<const DType> allowed) {
   for (const DType d : allowed) words.push_back(tessera::name(d));
   dtype_words_ = fmt::format("{}", fmt::join(words, "|"));
   if (present_ && std::find(allowed.begin(), allowed.end(), view_.dtype) == allowed.end()) {
-    check_->fail_with_code("DTYPE", name_, fmt::format("argument '{}' has the wrong dtype", name_),
-                           dtype_words_, got());
+    check_->fail("DTYPE", name_, fmt::format("argument '{}' has the wrong dtype", name_),
+                 dtype_words_, got());
   }
   return *this;
 }
@@ -208,8 +204,8 @@ ArgCheck::Tensor& ArgCheck::Tensor::dtype(std::span<const DType> allowed) {
 ArgCheck::Tensor& ArgCheck::Tensor::movable() {
   dtype_words_ = "any dtype of 1, 2 or 4 bytes";
   if (present_ && bits(view_.dtype) != 8 && bits(view_.dtype) != 16 && bits(view_.dtype) != 32) {
-    check_->fail_with_code("DTYPE", name_, fmt::format("argument '{}' has the wrong dtype", name_),
-                           dtype_words_, got());
+    check_->fail("DTYPE", name_, fmt::format("argument '{}' has the wrong dtype", name_),
+                 dtype_words_, got());
   }
   dtype_words_ = tessera::name(view_.dtype);
   return *this;
@@ -237,7 +233,7 @@ std::string ArgCheck::Tensor::expected_shape(const std::vector<Extent>& extents)
 ArgCheck::Tensor& ArgCheck::Tensor::shape_of(const std::vector<Extent>& extents) {
   if (!present_) return *this;
   if (view_.rank() != static_cast<int>(extents.size())) {
-    check_->fail(name_, fmt::format("argument '{}' has the wrong rank", name_),
+    check_->fail("SHAPE", name_, fmt::format("argument '{}' has the wrong rank", name_),
                  expected_shape(extents), got());
   }
   // Binds the symbols of this tensor only after all extents match, so that a message shows the free
@@ -254,7 +250,7 @@ ArgCheck::Tensor& ArgCheck::Tensor::shape_of(const std::vector<Extent>& extents)
       continue;
     }
     if (view_.shape[i] == (symbol != nullptr ? symbol->value : extent.value)) continue;
-    check_->fail(name_, fmt::format("argument '{}' has the wrong shape", name_),
+    check_->fail("SHAPE", name_, fmt::format("argument '{}' has the wrong shape", name_),
                  expected_shape(extents), got());
   }
   check_->symbols_.insert(check_->symbols_.end(), bound.begin(), bound.end());
@@ -263,7 +259,8 @@ ArgCheck::Tensor& ArgCheck::Tensor::shape_of(const std::vector<Extent>& extents)
 
 void ArgCheck::Tensor::fail_strides(std::string expected) const {
   check_->fail(
-      name_, fmt::format("argument '{}' has the wrong strides", name_), std::move(expected),
+      "STRIDES", name_, fmt::format("argument '{}' has the wrong strides", name_),
+      std::move(expected),
       fmt::format("{}{}, strides {} on {}", tessera::name(view_.dtype), to_string(view_.shape),
                   to_string(view_.strides), to_string(view_.device)));
 }
@@ -344,9 +341,8 @@ void check_tensor_names(const OpInfo& op, const Tensors& tensors) {
       return t.list ? t.name == stem && stem != name : t.name == name;
     });
     if (info != op.tensors.end()) continue;
-    check.fail_with_code("NAME", name, fmt::format("unknown tensor '{}'", name),
-                         fmt::format("{}", fmt::join(known, ", ")), name,
-                         did_you_mean(name, known));
+    check.fail("NAME", name, fmt::format("unknown tensor '{}'", name),
+               fmt::format("{}", fmt::join(known, ", ")), name, did_you_mean(name, known));
   }
   for (const TensorInfo& info : op.tensors) {
     if (info.role == Role::out) continue;
@@ -357,11 +353,11 @@ void check_tensor_names(const OpInfo& op, const Tensors& tensors) {
       for (const auto& [name, view] : tensors) given += name.starts_with(info.name + ".") ? 1 : 0;
       if (given == count) continue;
       const std::string gap = fmt::format("{}.{}", info.name, count);
-      check.fail_with_code("NAME", gap, fmt::format("argument '{}' is missing", gap),
-                           fmt::format("{} tensors without a gap", given), names_of(tensors));
+      check.fail("NAME", gap, fmt::format("argument '{}' is missing", gap),
+                 fmt::format("{} tensors without a gap", given), names_of(tensors));
     } else if (!info.optional && !info.accumulate && tensors.count(info.name) == 0) {
-      check.fail_with_code("NAME", info.name, fmt::format("argument '{}' is missing", info.name),
-                           fmt::format("a tensor named {}", info.name), names_of(tensors));
+      check.fail("NAME", info.name, fmt::format("argument '{}' is missing", info.name),
+                 fmt::format("a tensor named {}", info.name), names_of(tensors));
     }
   }
 }

@@ -77,10 +77,10 @@ class ArgCheck {
   /// Requires lowest <= value <= highest of an integer parameter.
   void param_in_range(std::string_view name, int64_t value, int64_t lowest, int64_t highest) const;
   /// Requires any other condition on an argument (tensor or parameter). A `what` without 'argument'
-  /// is prefixed with it. `kind` unsupported: valid, but not implemented.
+  /// is prefixed with it. `kind` unsupported: valid, but not implemented. `code` as in dsl/ERRORS.md.
   void require(bool condition, std::string_view argument, std::string_view what,
                std::string_view expected, std::string_view got,
-               ErrorKind kind = ErrorKind::argument) const;
+               ErrorKind kind = ErrorKind::argument, std::string_view code = "VALUE") const;
 
   /// The checks that need addresses, for calls about to run. Every non-empty tensor has data at a
   /// multiple of its element size, and no output shares a byte with another tensor (interleaved
@@ -108,13 +108,10 @@ class ArgCheck {
              std::string_view got);
   const Symbol* find(std::string_view symbol) const;
   void require_aligned(std::string_view name, const TensorView& view, int64_t bytes) const;
-  [[noreturn]] void fail(std::string_view argument, std::string what, std::string expected,
-                         std::string got, std::string hint = {},
-                         ErrorKind kind = ErrorKind::argument, std::string code = {}) const;
-  /// An argument error with a code (see ErrorFields::code).
-  [[noreturn]] void fail_with_code(std::string code, std::string_view argument, std::string what,
-                                   std::string expected, std::string got,
-                                   std::string hint = {}) const;
+  /// An argument error; the codes are those of dsl/ERRORS.md.
+  [[noreturn]] void fail(std::string code, std::string_view argument, std::string what,
+                         std::string expected, std::string got, std::string hint = {},
+                         ErrorKind kind = ErrorKind::argument) const;
 
   std::string op_;
   std::vector<Symbol> symbols_;

@@ -193,7 +193,7 @@ Params check_params(const OpInfo& op, const Params& given) {
     const std::optional<ParamValue> value = accept(param, found->second);
     if (!value.has_value()) {
       const auto* word = std::get_if<std::string>(&found->second);
-      fail(op.name, param.name, has_type(param, found->second) ? "" : "TYPE",
+      fail(op.name, param.name, has_type(param, found->second) ? "VALUE" : "TYPE",
            fmt::format("parameter '{}' has a wrong value", param.name), allowed_values(param),
            to_string(found->second), word == nullptr ? "" : did_you_mean(*word, param.allowed));
     }

@@ -36,7 +36,7 @@ constexpr std::array<TypeRow, 16> kTypes = {{{0, 8, 1, DType::i8},
                                              {17, 4, 2, DType::i8}}};  // a pair of e2m1
 
 [[noreturn]] void refuse(std::string_view argument, std::string_view what, std::string expected,
-                         std::string got, std::string code = {}) {
+                         std::string got, std::string code) {
   raise(ErrorKind::argument, "", fmt::format("argument '{}' {}", argument, what),
         {.argument = std::string(argument),
          .expected = std::move(expected),
@@ -74,17 +74,17 @@ TensorView view_of(const DlTensor& tensor, std::string_view argument, Access acc
   const auto device = device_of(tensor);
   if (!device) {
     refuse(argument, "is on a device of another kind", "DLPack device 1 (CPU), 2 (CUDA) or 3",
-           fmt::format("device type {}, id {}", tensor.device_type, tensor.device_id));
+           fmt::format("device type {}, id {}", tensor.device_type, tensor.device_id), "DEVICE");
   }
   view.device = *device;
   if (tensor.ndim < 0 || tensor.ndim > kMaxRank || (tensor.ndim > 0 && !tensor.shape)) {
     refuse(argument, "has a rank that is not supported",
-           fmt::format("0 to {} dimensions", kMaxRank), fmt::format("{}", tensor.ndim));
+           fmt::format("0 to {} dimensions", kMaxRank), fmt::format("{}", tensor.ndim), "SHAPE");
   }
   for (int32_t i = 0; i < tensor.ndim; ++i) {
     if (tensor.shape[i] < 0) {
       refuse(argument, "has a negative extent", "0 or more",
-             fmt::format("{} in dimension {}", tensor.shape[i], i));
+             fmt::format("{} in dimension {}", tensor.shape[i], i), "SHAPE");
     }
     view.shape.push_back(tensor.shape[i]);
   }
@@ -92,19 +92,20 @@ TensorView view_of(const DlTensor& tensor, std::string_view argument, Access acc
   for (int32_t i = 0; tensor.strides && i < tensor.ndim; ++i) {
     if (tensor.strides[i] < 0) {
       refuse(argument, "has a negative stride", "0 or more",
-             fmt::format("{} in dimension {}", tensor.strides[i], i));
+             fmt::format("{} in dimension {}", tensor.strides[i], i), "STRIDES");
     }
     view.strides[i] = tensor.strides[i];
   }
   constexpr int64_t kMostBytes = int64_t{1} << 62;
   if (std::max(view.size(), view.span_bytes()) > kMostBytes) {
-    refuse(argument, "is too large", "at most 2^62 bytes", to_string(view));
+    refuse(argument, "is too large", "at most 2^62 bytes", to_string(view), "SHAPE");
   }
   if (!tensor.data && view.size() > 0) {
-    refuse(argument, "has no data", "a data pointer", fmt::format("null for {}", to_string(view)));
+    refuse(argument, "has no data", "a data pointer", fmt::format("null for {}", to_string(view)),
+           "DATA");
   }
   if (access == Access::write && (flags & kDlReadOnly) != 0) {
-    refuse(argument, "is read-only", "memory that may be written", to_string(view));
+    refuse(argument, "is read-only", "memory that may be written", to_string(view), "READ_ONLY");
   }
   view.read_only = (flags & kDlReadOnly) != 0;
   if (tensor.data) view.data = static_cast<char*>(tensor.data) + tensor.byte_offset;

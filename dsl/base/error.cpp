@@ -17,11 +17,13 @@ std::string path_text(SourceLoc loc) {
 
 /// The page that explains the code of the text.
 std::string page_of(const ErrorFields& f) {
-  if (f.code.empty() || f.kind == ErrorKind::argument) return "";
+  if (f.code.empty()) return "";
   return fmt::format("dsl/ERRORS.md, {}", f.code);
 }
 
-ErrorFields with_hint(ErrorFields fields) {
+/// Fills in the hint and the code that most errors of their kind have.
+ErrorFields complete(ErrorFields fields) {
+  if (fields.kind == ErrorKind::argument && fields.code.empty()) fields.code = "VALUE";
   if (fields.hint.empty()) fields.hint = page_of(fields);
   return fields;
 }
@@ -75,7 +77,7 @@ std::string_view name(ErrorKind kind) {
 }
 
 Error::Error(ErrorFields fields)
-    : std::runtime_error(render(fields)), fields_(with_hint(std::move(fields))) {}
+    : std::runtime_error(render(fields)), fields_(complete(std::move(fields))) {}
 
 Error::~Error() = default;
 

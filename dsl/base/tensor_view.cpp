@@ -29,7 +29,8 @@ void check_rank(size_t rank) {
   throw Error({.kind = ErrorKind::argument,
                .what = "a tensor has too many dimensions",
                .expected = fmt::format("at most {}", kMaxRank),
-               .got = fmt::format("{}", rank)});
+               .got = fmt::format("{}", rank),
+               .code = "SHAPE"});
 }
 
 // The rank, clamped to what the arrays can hold.

@@ -78,7 +78,8 @@ Device device_of(std::string_view op, std::span<const TensorView> tensors) {
                  .op = std::string(op),
                  .what = "the tensors are on different devices",
                  .expected = fmt::format("all on {}, like the first", to_string(first->device)),
-                 .got = fmt::format("{} on {}", to_string(view), to_string(view.device))});
+                 .got = fmt::format("{} on {}", to_string(view), to_string(view.device)),
+                 .code = "DEVICE"});
   }
   return first ? first->device : Device::cpu();
 }

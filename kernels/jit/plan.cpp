@@ -241,14 +241,14 @@ Binding Plan::bind(std::span<const TensorView> tensors, std::span<const Scalar> 
 int64_t Plan::check_tensor(const Tensor& tensor, const TensorView& view) const {
   if (is_absent(view) && tensor.rank > 0) {
     if (tensor.optional) return 0;
-    fail(tensor, fmt::format("argument '{}' is missing", tensor.name), tensor.declared, "");
+    fail("NAME", tensor, fmt::format("argument '{}' is missing", tensor.name), tensor.declared, "");
   }
   if (view.dtype != tensor.dtype || view.rank() != tensor.rank ||
       view.strides.rank != tensor.rank || (tensor.is_output && view.read_only) ||
       view.device.kind > Device::Kind::cuda || view.device.ordinal < 0) {
     check_view(op_, tensor.name, view, tensor.is_output ? Use::written : Use::read,
                line(tensor.loc));
-    fail(tensor,
+    fail(view.dtype != tensor.dtype ? "DTYPE" : "SHAPE", tensor,
          fmt::format("argument '{}' has the wrong {}", tensor.name,
                      view.dtype != tensor.dtype ? "dtype" : "rank"),
          tensor.declared, to_string(view));
@@ -257,16 +257,16 @@ int64_t Plan::check_tensor(const Tensor& tensor, const TensorView& view) const {
   if (size == 0) return 0;
   const int64_t bytes = view.span_bytes();
   if (std::max(size, bytes) > kMostBytes) {
-    fail(tensor, fmt::format("argument '{}' is too large", tensor.name), "at most 2^62 bytes",
-         to_string(view));
+    fail("SHAPE", tensor, fmt::format("argument '{}' is too large", tensor.name),
+         "at most 2^62 bytes", to_string(view));
   }
   if (!view.data) {
-    fail(tensor, fmt::format("argument '{}' has no data", tensor.name), tensor.declared,
+    fail("DATA", tensor, fmt::format("argument '{}' has no data", tensor.name), tensor.declared,
          to_string(view) + " at a null pointer");
   }
   const auto address = reinterpret_cast<uintptr_t>(view.data);
   if (address % static_cast<uintptr_t>(tensor.align) != 0) {
-    fail(tensor, fmt::format("argument '{}' is not aligned", tensor.name),
+    fail("ALIGN", tensor, fmt::format("argument '{}' is not aligned", tensor.name),
          fmt::format("an address that is a multiple of {} bytes", tensor.align),
          fmt::format("{:#x}", address));
   }
@@ -276,7 +276,7 @@ int64_t Plan::check_tensor(const Tensor& tensor, const TensorView& view) const {
 int64_t Plan::bind_scalar(const ScalarParam& param, const Scalar& value) const {
   if (const auto slot = value.slot(param.type)) return *slot;
   const bool is_for = value.is_for(param.type);
-  fail(param.name, param.loc,
+  fail(is_for ? "VALUE" : "TYPE", param.name, param.loc,
        fmt::format("scalar '{}' {}", param.name, is_for ? "is out of range" : "has the wrong type"),
        std::string(name(param.type)), is_for ? value.value_text() : value.text());
 }
@@ -307,7 +307,7 @@ const Plan::Place* Plan::bind_dim(const Dim& dim, std::span<const TensorView> te
     const int64_t given = value_at(view, place.dim, place.is_stride);
     if (!place.is_stride || stride_matters(view, place.dim)) {
       if (!fits(dim.type, given) || given < 0) {
-        fail(tensors_[place.tensor],
+        fail(place.is_stride ? "STRIDES" : "SHAPE", tensors_[place.tensor],
              fmt::format("argument '{}' has an extent or stride out of range",
                          tensors_[place.tensor].name),
              fmt::format("{} as a non-negative {}", dim.name, name(dim.type)), to_string(view));
@@ -327,7 +327,7 @@ void Plan::check_dim(const Dim& dim, const Place& place, const Binding& binding,
                      std::span<const TensorView> tensors, int64_t value) const {
   const Tensor& tensor = tensors_[place.tensor];
   const auto complain = [&](std::string expected) {
-    fail(tensor,
+    fail(place.is_stride ? "STRIDES" : "SHAPE", tensor,
          fmt::format("argument '{}' has {} {} that the kernel does not take", tensor.name,
                      place.is_stride ? "a stride" : "an extent", value),
          fmt::format("{} (dimension {}) {}", dim.name, place.dim, expected),
@@ -352,7 +352,7 @@ void Plan::check_place(const Check& check, const Binding& binding,
   if (place.is_stride && !stride_matters(view, place.dim)) return;
   const int64_t expected = check.expected.evaluate(binding.slots, op_);
   if (check.is_index && expected > ir::kLargestExtent) {
-    fail(tensors_[place.tensor],
+    fail("SHAPE", tensors_[place.tensor],
          fmt::format("argument '{}' has an extent out of range", tensors_[place.tensor].name),
          fmt::format("at most {} in dimension {} = {}", ir::kLargestExtent, place.dim,
                      check.expected.text()),
@@ -367,7 +367,7 @@ void Plan::check_place(const Check& check, const Binding& binding,
     }
   }
   const Tensor& tensor = tensors_[place.tensor];
-  fail(tensor,
+  fail(place.is_stride ? "STRIDES" : "SHAPE", tensor,
        fmt::format("argument '{}' has the wrong {}", tensor.name,
                    place.is_stride ? "strides" : "shape"),
        fmt::format("{} {} in dimension {}{}", place.is_stride ? "stride" : "extent", expected,
@@ -388,7 +388,7 @@ void Plan::bind_grid(Binding& binding) const {
   for (size_t axis = 0; axis < grid_.size(); ++axis) {
     const int64_t extent = grid_[axis].evaluate(binding.slots, op_);
     if (extent < 0 || extent > kMaxGrid.at(axis)) {
-      fail("", {}, "the tensors are too large for one launch",
+      fail("SHAPE", "", {}, "the tensors are too large for one launch",
            fmt::format("0 to {} blocks along {}: {}", kMaxGrid.at(axis), "xyz"[axis],
                        grid_[axis].text()),
            fmt::format("{}", extent));
@@ -415,18 +415,19 @@ void Plan::fail_count(size_t num_tensors, size_t num_scalars) const {
   SourceLoc loc;
   if (num_scalars < given_.size()) loc = scalars_[given_[num_scalars]].loc;
   if (num_tensors < tensors_.size()) loc = tensors_[num_tensors].loc;
-  fail("", loc, "wrong number of arguments", std::move(expected),
+  fail("NAME", "", loc, "wrong number of arguments", std::move(expected),
        count(num_tensors, "tensor") + "; " + count(num_scalars, "scalar"));
 }
 
-void Plan::fail(const std::string& argument, SourceLoc loc, std::string what, std::string expected,
-                std::string got) const {
+void Plan::fail(std::string code, const std::string& argument, SourceLoc loc, std::string what,
+                std::string expected, std::string got) const {
   throw Error({.kind = ErrorKind::argument,
                .op = op_,
                .what = std::move(what),
                .argument = argument,
                .expected = std::move(expected),
                .got = std::move(got),
+               .code = std::move(code),
                .loc = line(loc)});
 }
 

@@ -121,11 +121,12 @@ class Plan {
   void bind_grid(Binding& binding) const;
   [[noreturn]] void fail_count(size_t num_tensors, size_t num_scalars) const;
   /// About a tensor, a scalar or, without a name, the whole call.
-  [[noreturn]] void fail(const std::string& argument, SourceLoc loc, std::string what,
-                         std::string expected, std::string got) const;
-  [[noreturn]] void fail(const Tensor& tensor, std::string what, std::string expected,
-                         std::string got) const {
-    fail(tensor.name, tensor.loc, std::move(what), std::move(expected), std::move(got));
+  [[noreturn]] void fail(std::string code, const std::string& argument, SourceLoc loc,
+                         std::string what, std::string expected, std::string got) const;
+  [[noreturn]] void fail(std::string code, const Tensor& tensor, std::string what,
+                         std::string expected, std::string got) const {
+    fail(std::move(code), tensor.name, tensor.loc, std::move(what), std::move(expected),
+         std::move(got));
   }
   SourceLoc line(SourceLoc loc) const { return author_ == Author::caller ? loc : SourceLoc(); }
   std::string origin(const Dim& dim, std::span<const TensorView> tensors) const;

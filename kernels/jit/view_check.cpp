@@ -15,6 +15,7 @@ void check_view(std::string_view op, std::string_view name, const TensorView& vi
                  .argument = std::string(name),
                  .expected = std::move(defect->expected),
                  .got = std::move(defect->got),
+                 .code = "VIEW",
                  .loc = loc});
   }
   if (use == Use::written && view.read_only) {
@@ -24,6 +25,7 @@ void check_view(std::string_view op, std::string_view name, const TensorView& vi
                  .argument = std::string(name),
                  .expected = "a view made from a pointer to memory that is not const",
                  .got = to_string(view) + ", read only",
+                 .code = "READ_ONLY",
                  .loc = loc});
   }
 }
@@ -38,7 +40,8 @@ ErrorFields shared_memory_error(std::string_view op, std::string_view output,
           .expected = "an output with memory of its own",
           .got = fmt::format("{} of {} bytes at {}, {} of {} bytes at {}", output,
                              output_memory.span_bytes(), fmt::ptr(output_memory.data), other,
-                             other_memory.span_bytes(), fmt::ptr(other_memory.data))};
+                             other_memory.span_bytes(), fmt::ptr(other_memory.data)),
+          .code = "OVERLAP"};
 }
 
 }  // namespace tessera::kernels

@@ -44,12 +44,12 @@ void Call::check_presence(const TensorRule& rule) const {
   if (wanted && !is_given && !rule.accumulate) {
     check_.require(false, rule.name, fmt::format("argument '{}' is missing", rule.name),
                    fmt::format("a tensor named {} where {}", rule.name, rule.presence->text()),
-                   values_of(*rule.presence, nullptr));
+                   values_of(*rule.presence, nullptr), ErrorKind::argument, "PRESENCE");
   }
   check_.require(wanted || !is_given, rule.name,
                  fmt::format("argument '{}' goes with other arguments only", rule.name),
                  fmt::format("a tensor only where {}", rule.presence->text()),
-                 values_of(*rule.presence, nullptr));
+                 values_of(*rule.presence, nullptr), ErrorKind::argument, "PRESENCE");
 }
 
 /// The first list of a given extent defines it; other lists must match. A list has no gaps.
@@ -61,14 +61,16 @@ void Call::check_length(const TensorRule& rule) {
     return tensor.first.starts_with(prefix) && !is_absent(tensor.second);
   });
   check_.require(given == all, missing, fmt::format("argument '{}' is missing", missing),
-                 fmt::format("{} tensors without a gap", all), "no tensor of this name");
+                 fmt::format("{} tensors without a gap", all), "no tensor of this name",
+                 ErrorKind::argument, "PRESENCE");
   if (!check_.known(rule.list)) {
     check_.bind(rule.list, given, fmt::format("tensors of {}", rule.name), rule.name);
   }
   const int64_t length = (*this)[rule.list];
   check_.require(given == length, rule.name,
                  fmt::format("list '{}' has the wrong length", rule.name),
-                 check_.known(rule.list)->text, fmt::format("{} tensors", given));
+                 check_.known(rule.list)->text, fmt::format("{} tensors", given),
+                 ErrorKind::argument, "SHAPE");
 }
 
 void Call::check_input(const TensorRule& rule, const std::string& name) {
@@ -189,7 +191,7 @@ void Call::solve_extents(const TensorRule& rule, const std::string& name) {
                      fmt::format("{} <= {}", stored, INT64_MAX / 4), got, ErrorKind::unsupported);
       check_.require(pairs || view.shape[dim] % 3 == 0, name,
                      fmt::format("argument '{}' has the wrong shape", name),
-                     "two codes in three bytes", got);
+                     "two codes in three bytes", got, ErrorKind::argument, "SHAPE");
       check_.bind(extent.text(), pairs ? view.shape[dim] * 2 : view.shape[dim] / 3 * 2,
                   pairs ? fmt::format("two e2m1 codes per byte of {}", name)
                         : fmt::format("2 / 3 of {} dim {}, twelve bits per code", name, dim),
@@ -199,10 +201,10 @@ void Call::solve_extents(const TensorRule& rule, const std::string& name) {
     if (extent.single_name() || extent.names().empty()) continue;
     const auto solution = extent.solve(view.shape[dim], *this);
     if (!solution) continue;
-    check_.require(solution->value.has_value(), name,
-                   fmt::format("argument '{}' has the wrong shape", name),
-                   fmt::format("an integer {} with {} = the extent", solution->name, extent.text()),
-                   fmt::format("{} in dimension {}", view.shape[dim], dim));
+    check_.require(
+        solution->value.has_value(), name, fmt::format("argument '{}' has the wrong shape", name),
+        fmt::format("an integer {} with {} = the extent", solution->name, extent.text()),
+        fmt::format("{} in dimension {}", view.shape[dim], dim), ErrorKind::argument, "SHAPE");
     check_.bind(solution->name, *solution->value,
                 fmt::format("{} = {} of {} dim {}", extent.text(), view.shape[dim], name, dim),
                 name);
@@ -256,7 +258,8 @@ void Call::check_param_presence() const {
                     wanted ? "is missing" : "goes with other arguments only"),
         fmt::format("{} where {}", wanted ? "a value" : "a value only", param.presence->text()),
         fmt::format("{}, {} = {}", values_of(*param.presence, nullptr), param.name,
-                    to_string(params_->at(param.name))));
+                    to_string(params_->at(param.name))),
+        ErrorKind::argument, "PRESENCE");
   }
 }
 
@@ -311,7 +314,7 @@ void Call::check_need(const NeedRule& need) const {
       false, argument, what,
       need.rule.text() + (need.condition ? " where " + need.condition->text() : std::string()),
       values_of(need.rule, need.condition ? &*need.condition : nullptr),
-      need.is_limit ? ErrorKind::unsupported : ErrorKind::argument);
+      need.is_limit ? ErrorKind::unsupported : ErrorKind::argument, is_param ? "VALUE" : "SHAPE");
 }
 
 /// The tensor that an extent came from; tensors and parameters map to themselves.

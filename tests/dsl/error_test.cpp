@@ -15,11 +15,13 @@ TEST_CASE("the hint of an error with a code and no other hint is the page of cod
   CHECK(std::string(again.what()) == "tessera: scale: no [ALIGN]\n  got       1");
 }
 
-TEST_CASE("an error keeps its own hint, and one about an argument needs no page", "[dsl]") {
+TEST_CASE("an error keeps its own hint", "[dsl]") {
   const Error own({.kind = ErrorKind::trap, .what = "no", .hint = "do so", .code = "OOB"});
   CHECK(own.hint() == "do so");
   CHECK(std::string(own.what()) == "tessera: no [OOB]\n  hint      do so");
   const Error argument({.kind = ErrorKind::argument, .what = "no", .code = "DTYPE"});
-  CHECK(argument.hint().empty());
+  CHECK(argument.hint() == "dsl/ERRORS.md, DTYPE");
+  CHECK(std::string(argument.what()) == "tessera: no");
+  CHECK(Error({.kind = ErrorKind::argument, .what = "no"}).code() == "VALUE");
   CHECK(Error({.kind = ErrorKind::driver, .what = "no"}).hint().empty());
 }

@@ -88,6 +88,8 @@ def test_a_wrong_call_says_what_the_program_says(name, what, error, change, tmp_
     assert type(raised.value) is error, str(raised.value)
     assert raised.value.op == name and raised.value.argument and raised.value.expected
     assert str(raised.value).startswith(f"tessera: {name}: ")
+    codes = {"no": "NAME", "dtype": "DTYPE", "rank": "SHAPE", "word": "VALUE", "float": "TYPE", "bool": "TYPE", "int": "TYPE"}
+    assert raised.value.code == codes["no" if what.startswith("no ") else what.split()[-1]]
     if isinstance(value, (bool, int, float)) and argument in params:
         return  # the program reads words: it has no values of a wrong type
     call.tensors = tensors
@@ -184,6 +186,9 @@ def test_given_outputs_are_checked_as_in_cpp(tmp_path, capfd):
     assert "argument 'out' has the wrong shape" in message(tessera.ArgumentError, lambda: cast(x(), out={"out": out}))
     out = np.empty((4, 128), np.float32)
     assert "argument 'out' has the wrong dtype" in message(tessera.ArgumentTypeError, lambda: cast(x(), out={"out": out}))
+    with pytest.raises(tessera.ArgumentError) as raised:
+        cast(x(), out={"out": np.empty((4, 64), ml_dtypes.float8_e4m3fn)})
+    assert raised.value.code == "SHAPE" and raised.value.hint == "dsl/ERRORS.md, SHAPE"
     scales = np.empty((4, 2), np.float32)[:, :1]
     assert "argument 'out_sf' has the wrong strides" in message(
         tessera.ArgumentError, lambda: cast(x(), out={"out_sf": scales})

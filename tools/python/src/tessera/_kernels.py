@@ -71,5 +71,5 @@ def _copy(op: str, name: str, made: torch.Tensor, value: torch.Tensor) -> None:
     if value.shape != made.shape or value.dtype != made.dtype:
         expected, got = (f"{t.dtype} {list(t.shape)}" for t in (made, value))
         text = f"tessera: {op}: argument '{name}' has the wrong shape\n  expected  {expected}\n  got       {got}"
-        raise ArgumentError(text, op, name, expected, got)
+        raise ArgumentError(text, op, name, expected, got, "", "SHAPE")
     value.copy_(made)
