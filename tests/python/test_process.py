@@ -52,6 +52,16 @@ print(spent)
         assert float(out) < 0.12  # 0.03 on a quiet machine; the limit is 0.06
 
 
+def test_the_module_needs_no_library_that_only_a_build_needs():
+    if shutil.which("readelf") is None:
+        pytest.skip("readelf is not installed")
+    listed = subprocess.run(["readelf", "-d", tessera._core.__file__], capture_output=True, text=True, check=True).stdout
+    needed = {name for name in re.findall(r"\(NEEDED\).*\[(.*)\]", listed) if not re.match(r"lib(a|t|ub)san\.", name)}
+    system = {"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "libgcc_s.so.1", "libstdc++.so.6", "ld-linux-x86-64.so.2"}
+    # A wheel has libcrypto in it, see pyproject.toml; a build folder takes that of the system.
+    assert needed <= system | {"libcrypto.so.3"}, needed - system
+
+
 def test_the_end_of_python_is_silent():
     code = "import numpy, tessera; tessera.group_count(numpy.zeros((2, 2), numpy.int64), num_groups=3)"
     assert python(code) == (0, "", "")
