@@ -34,8 +34,8 @@ struct ErrorFields {
   std::string expected = {};
   std::string got = {};
   std::string hint = {};  // only if certain
-  /// Stable code of a rejected program or a trap: "OOB_CONST". For an argument error DTYPE, NAME
-  /// (unknown, missing, given twice), TYPE (of a parameter's value), or "". The text of an argument error
+  /// Stable code of a rejected program or a trap, "OOB_CONST", or of an argument error, "SHAPE":
+  /// dsl/ERRORS.md. Empty for errors of the driver and the compiler. The text of an argument error
   /// does not show it.
   std::string code = {};
   SourceLoc loc = {};      // the author's line
