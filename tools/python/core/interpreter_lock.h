@@ -50,7 +50,8 @@ class WithoutInterpreterLock {
 class WithInterpreterLock {
  public:
   WithInterpreterLock() {
-    if (Py_IsInitialized() == 0) sleep_until_exit();
+    // No lock is left for a thread that Python does not know. One that it knows may be the thread that ends it.
+    if (Py_IsInitialized() == 0 && PyGILState_GetThisThreadState() == nullptr) sleep_until_exit();
     call_python([this] { state_ = PyGILState_Ensure(); });
   }
   ~WithInterpreterLock() { PyGILState_Release(state_); }
