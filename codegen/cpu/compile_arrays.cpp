@@ -233,7 +233,7 @@ MatrixOperand Compiler::matrix(const SharedMatrix& matrix) {
   result.transfer = address(matrix.first, true);
   result.chunk.storage = result.transfer.storage;
   result.chunk.width = matrix.first.width;
-  result.chunk.offset = allocate(DType::i64, false);
+  result.chunk.offset = scratch();
   return result;
 }
 

@@ -201,7 +201,7 @@ void Compiler::stmt(const TensorStore& store) {
     BoxStore made;
     made.box = box(store.map, store.coordinates, store.from, true);
     made.chunk = address(store.from, true);
-    made.chunk.offset = allocate(DType::i64, false);
+    made.chunk.offset = scratch();
     made.tensor.storage = made.box.tensor;
     made.tensor.is_load = false;
     made.tensor.indices = made.box.coordinates;

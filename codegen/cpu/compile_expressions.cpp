@@ -184,6 +184,11 @@ Slot Compiler::allocate_for_launch(DType type, bool uniform) {
   return {static_cast<int32_t>(-out_.below), type, uniform};
 }
 
+Slot Compiler::scratch() {
+  if (!scratch_) scratch_ = allocate_for_launch(DType::i64, false);
+  return scratch_;
+}
+
 void Compiler::enter_mask() {
   ++mask_depth_;
   out_.mask_depth = std::max(out_.mask_depth, mask_depth_);

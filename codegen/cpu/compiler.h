@@ -108,6 +108,9 @@ class Compiler {
   void land(int jump) { (*code_)[static_cast<size_t>(jump)].target = here(); }
   Slot allocate(DType type, bool uniform);
   Slot allocate_for_launch(DType type, bool uniform);
+  /// An i64 column that the machine overwrites while it performs an instruction. It is not on the stack: products
+  /// and tensor stores use it where they are awaited, far below the scope that started them.
+  Slot scratch();
   int64_t column_bytes(DType type) const;
   void enter_mask();
   void leave_mask() { --mask_depth_; }
@@ -127,6 +130,7 @@ class Compiler {
   std::unordered_set<const ir::Var*> index_vars_;        // checked: variables used in an index
   std::optional<Usage> usage_;                           // checked: which values may wrap
   std::vector<int> leaves_;  // instructions that jump to the end of the block
+  Slot scratch_;
   std::vector<int> breaks_;  // the same, of the loop around
 };
 

@@ -232,4 +232,69 @@ TEST_CASE("NVRTC takes a product by roles for every target", "[language][roles][
   }
 }
 
+TEST_CASE("checks of a product that is awaited late leave the values of the role alone",
+          "[language]") {
+  // The product of a turn is awaited after the next turn has begun, when the executor has long left what started it.
+  const int turns = GENERATE(1, 2, 4), depth = GENERATE(16, 64);
+  constexpr int kRounds = 3, kSize = 64;
+  const int64_t total = int64_t{kRounds} * turns;
+  Builder k("late");
+  auto w = k.input("w", kBf16, {total * depth, kSize}), x = k.input("x", kBf16, {kSize, depth});
+  auto y = k.output("y", kF32, {kSize, kSize});
+  k.launch({1}, {.threads = 160});
+  auto ring = k.ring({.stages = 2});
+  auto tile = ring.shared(kBf16, {depth, kSize}, "tile");
+  auto still = k.shared(kBf16, {kSize, depth}, "still");
+  k.copy(x, still);
+  const auto load = [&] {
+    k.serial(0, total, [&](Value i) {
+      ring.fill([&] { k.copy(w.tile({i * depth, 0}, {depth, kSize}), tile); });
+    });
+  };
+  const auto multiply = [&] {
+    std::vector<dsl::Ref> parts;
+    for (int i = 0; i < turns; ++i) parts.push_back(k.fragment(kF32, {kSize, kSize}, "part"));
+    auto all = k.fragment(kF32, {kSize, kSize}, "all");
+    k.fill(all, 0.0f);
+    const auto add = [&](int turn) {
+      k.parallel({kSize, kSize}, [&](Value r, Value c) {
+        all(r, c) = all(r, c) + parts[static_cast<size_t>(turn)](r, c);
+      });
+    };
+    k.serial(0, kRounds, [&](Value) {
+      for (int turn = 0; turn < turns; ++turn) {
+        ring.take([&] {
+          k.fill(parts[static_cast<size_t>(turn)], 0.0f);
+          k.gemm(still, tile, parts[static_cast<size_t>(turn)]);
+        });
+        if (turn > 0) add(turn - 1);
+      }
+      add(turns - 1);
+    });
+    k.copy(all, y);
+  };
+  k.roles({{.name = "multiply", .warpgroups = 1, .body = multiply},
+           {.name = "load", .warps = 1, .body = load}});
+  HostTensor left(kBf16, {kSize, depth}), right(kBf16, {total * depth, kSize}),
+      out(kF32, {kSize, kSize});
+  for (int64_t i = 0; i < left.size(); ++i) left.set_value(i, static_cast<double>(i % 5 - 2));
+  for (int64_t i = 0; i < right.size(); ++i) right.set_value(i, static_cast<double>(i % 7 - 3));
+  std::vector<codegen::cpu::Argument> arguments(3);
+  arguments[0].tensor = right.view();
+  arguments[1].tensor = left.view();
+  arguments[2].tensor = out.view();
+  codegen::cpu::Options options;
+  options.traps = true;
+  codegen::cpu::Executable(codegen::lower(k.finish(), sm_90a())).run(arguments, options);
+  int64_t wrong = 0;
+  for (int64_t i = 0; i < out.size(); ++i) {
+    double sum = 0;
+    for (int64_t d = 0; d < total * depth; ++d) {
+      sum += left.value(i / kSize * depth + d % depth) * right.value(d * kSize + i % kSize);
+    }
+    wrong += out.value(i) != sum;
+  }
+  CHECK(wrong == 0);
+}
+
 }  // namespace tessera
