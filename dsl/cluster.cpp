@@ -53,6 +53,16 @@ Ref Builder::of_block(const Ref& mine, Arg rank, SourceLoc loc) {
            fmt::format("'{}' of another block in a launch without clusters", buffer.name), loc,
            ".cluster = 2 or more in the launch", "1");
   }
+  if (buffer.ring >= 0) {
+    r.fail(
+        "RING_REMOTE",
+        fmt::format("'{}' is a tile of a ring, of which another block has stages of its own",
+                    buffer.name),
+        loc, "a shared tile that is of no ring", "a tile of a ring",
+        "nothing orders accesses of two blocks to a stage: fill the ring of this block from global "
+        "memory, or exchange a tile of k.shared between two k.sync_cluster before the roles",
+        buffer.loc);
+  }
   ir::Buffer view = buffer;
   view.space = ir::Space::cluster;
   view.block = rank.as(DType::i32, &r).expr();

@@ -355,4 +355,32 @@ TEST_CASE("a fill that is not taken is named at the end of the block", "[languag
   CHECK(has(run(7), "[DEADLOCK]"));
 }
 
+TEST_CASE("a tile of another block's ring is refused where it is named, in fills and in takes") {
+  const bool in_take = GENERATE(false, true), is_part = GENERATE(false, true);
+  Builder k("remote_ring");
+  auto x = k.input("x", kF32, {2, 64});
+  auto y = k.output("y", kF32, {2, 64});
+  const dsl::BlockIndex at = k.launch({2}, {.threads = 64, .cluster = 2});
+  auto ring = k.ring({.stages = 1});
+  auto tile = ring.shared(kF32, {64}, "tile");
+  int line = 0;
+  const auto remote = [&] {
+    line = __LINE__ + 1;
+    return k.of_block(is_part ? tile.tile({0}, {64}) : tile, 1 - k.cluster_rank());
+  };
+  const auto load = [&] { ring.fill([&] { k.copy(x(at.x), in_take ? tile : remote()); }); };
+  const auto take = [&] { ring.take([&] { k.copy(in_take ? remote() : tile, y(at.x)); }); };
+  try {
+    k.roles(
+        {{.name = "load", .warps = 1, .body = load}, {.name = "out", .warps = 1, .body = take}});
+    FAIL("accepted");
+  } catch (const Error& error) {
+    CHECK(error.code() == "RING_REMOTE");
+    CHECK(error.loc().line == line);
+    CHECK(has(error.what(),
+              "'tile' is a tile of a ring, of which another block has stages of its own"));
+    CHECK(has(error.what(), "expected  a shared tile that is of no ring"));
+  }
+}
+
 }  // namespace tessera
