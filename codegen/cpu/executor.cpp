@@ -165,6 +165,32 @@ void check_interrupted(const Program& program) {
                                           waiting.size() > 1 ? waiting[1].statement : 0);
 }
 
+/// The number of blocks that the largest GPU of today runs at once. Registers may allow fewer.
+int64_t max_blocks_at_once(const Program& program) {
+  constexpr int64_t kMultiprocessors = 192, kThreads = 2048, kBlocks = 32;  // the last two of each
+  constexpr int64_t kShared = 228 * 1024, kReserved = 1024;  // bytes of each, and of each block
+  const int64_t per_multiprocessor =
+      std::min({kBlocks, kThreads / program.threads, kShared / (program.shared_bytes + kReserved)});
+  return kMultiprocessors * std::max<int64_t>(1, per_multiprocessor);
+}
+
+/// Refuses a grid that no GPU runs at once, before its blocks take memory: a launch refuses it there.
+void check_runs_at_once(const Program& program, const std::array<int64_t, 3>& grid) {
+  const int64_t most = max_blocks_at_once(program);
+  if (grid[0] <= most && grid[1] <= most && grid[2] <= most &&
+      grid[0] * grid[1] * grid[2] <= most) {
+    return;
+  }
+  throw Error(
+      {.kind = ErrorKind::argument,
+       .op = program.name,
+       .what = "the blocks of the grid wait for each other, and fit on no device at once",
+       .expected = fmt::format("at most {} blocks of {} threads and {} bytes of shared memory",
+                               most, program.threads, program.shared_bytes),
+       .got = fmt::format("{} x {} x {} blocks", grid[0], grid[1], grid[2]),
+       .hint = "let each block do more, for example by k.persistent"});
+}
+
 /// Clusters that wait for each other take turns on one thread, each from one grid barrier or wait for a
 /// signal to the next; met() is called when all have arrived at a barrier or at the end.
 template <class F>
@@ -302,6 +328,7 @@ void Executable::run(std::span<const Argument> arguments, const Options& options
   const std::array<int64_t, 3> grid = first.grid();
   if (grid[0] <= 0 || grid[1] <= 0 || grid[2] <= 0) return;
   check_grid(program, grid);
+  if (program.cooperative) check_runs_at_once(program, grid);
   const int64_t clusters = grid[0] * grid[1] * grid[2] / program.cluster;
   std::optional<GridRaces> races;
   if (options.traps && clusters > 1) {

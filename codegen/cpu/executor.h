@@ -140,19 +140,19 @@ class Executable {
   const Program& program() const;
 
   /// Runs the whole grid; an extent of 0 is a no-op. Throws Error of kind argument for arguments
-  /// that do not fit the parameters, or a grid that is no multiple of the cluster, and of kind
-  /// trap, with the author's line, thread and block, of the lowest block that failed:
+  /// that do not fit the parameters, a grid that is no multiple of the cluster, or one of waiting
+  /// blocks that no GPU runs at once, and of kind trap, with the author's line, thread and block, of the lowest block that failed:
   ///   always            NULL_TENSOR; OOB of register arrays, of ranks in a cluster; ASSERT;
   ///                     DEADLOCK where no thread of a cluster can go on, or no block of a grid
   ///   with traps        OOB              logical index outside of the array or of the tile that the
   ///                                      author indexes, or address outside the array
   ///                     MISALIGNED       address no multiple of the access size
   ///                     UNINITIALISED    register slot or shared byte never written
-  ///                     RACE             shared byte, or global element within a block or
-  ///                                      between blocks that are not of one cluster, and no
-  ///                                      barrier between; the other line is given. Asynchronous
-  ///                                      copies read where they start. Races between blocks come
-  ///                                      last, when all have ended or met.
+  ///                     RACE             shared byte or global element, and no barrier between;
+  ///                                      the other line is given. Threads of a cluster may give a
+  ///                                      global element one value. Asynchronous copies read where
+  ///                                      they start. Races between clusters come last, when all
+  ///                                      have ended or met.
   ///                     CLUSTER_ACCESS   memory of a block that may not have begun, or has ended
   ///                     DIVERGENT_BARRIER  a barrier or warp collective that not all threads reach
   ///                     ROLE_BARRIER     a named barrier that other threads meet than it counts

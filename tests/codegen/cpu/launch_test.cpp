@@ -249,6 +249,32 @@ TEST_CASE("scalars arrive in their dtype", "[cpu][launch]") {
   CHECK(output == std::vector<float>{0.1f, 1.0f, 1.0f, 1000.0f});
 }
 
+TEST_CASE("blocks that wait for each other and fit on no GPU at once are refused, not kept",
+          "[cpu][launch]") {
+  const auto run = [](int64_t blocks) -> std::string {
+    ThreadKernel k(256, {integer(blocks)});
+    const ArrayRef out = k.tensor("out", DType::f32, {integer(1)});
+    k.shared("s", DType::f32, {8192});
+    k.store(out, {integer(0)}, number(1), less(k.block(0), integer(1)));
+    k.program().cooperative = true;
+    std::vector<float> output(1);
+    try {
+      k.run({argument(output, DType::f32)});
+    } catch (const Error& error) {
+      CHECK(error.kind() == ErrorKind::argument);
+      return error.what();
+    }
+    return {};
+  };
+  CHECK(run(2).empty());
+  CHECK(
+      run(2000) ==
+      "tessera: kernel: the blocks of the grid wait for each other, and fit on no device at once\n"
+      "  expected  at most 1152 blocks of 256 threads and 32768 bytes of shared memory\n"
+      "  got       2000 x 1 x 1 blocks\n"
+      "  hint      let each block do more, for example by k.persistent");
+}
+
 // Not part of a normal run: test_codegen "[executor-speed]" prints seconds.
 TEST_CASE("casting 8001 x 7168 is fast enough to be the embedded default",
           "[.][executor-speed][slow]") {
