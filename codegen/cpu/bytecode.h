@@ -291,6 +291,9 @@ struct Bytecode {
   bool has_pieces = false;      // GPUs without bulk copies run it too
   bool in_block_order = false;  // results depend on the order of blocks
   bool orders_blocks = false;   // by acquiring atomics; implies in_block_order
+
+  /// True if more than the barriers of warps, blocks and clusters orders threads.
+  bool parts_meet() const { return !named_barriers.empty() || !mbarriers.empty() || orders_blocks; }
 };
 
 enum class Checks : uint8_t { off, on };

@@ -7,9 +7,43 @@
 #include "dsl/base/error.h"
 
 namespace tessera::codegen::cpu {
+namespace {
+
+/// Bytes of the smallest element of the tensors that threads may race on: no access to them is smaller.
+int smallest_raced_element(const Bytecode& bytecode) {
+  int smallest = 8;
+  for (const Storage& storage : bytecode.arrays) {
+    const Array& array = *storage.array;
+    if (array.space != ArraySpace::global || !storage.ways.may_race()) continue;
+    smallest = std::min(smallest, array.dtype == DType::e2m1 ? 1 : bytes(array.dtype));
+  }
+  return smallest;
+}
+
+}  // namespace
+
+int num_mbarriers(const Program& program) {
+  int64_t sum = 0;
+  for (const ArrayRef& array : program.shared) sum += array->is_mbarriers() ? array->size : 0;
+  return static_cast<int>(sum);
+}
+
+Neighbours::Neighbours(const Program& program, const Bytecode& bytecode)
+    : clocks(program.cluster, program.threads, program.cluster * num_mbarriers(program)) {
+  if (bytecode.checked) {
+    global_shadow.emplace(clocks, bytecode.parts_meet(), smallest_raced_element(bytecode));
+  }
+}
+
+void Neighbours::start() {
+  clocks.cluster_barrier();
+  have_met = false;
+  released.clear();
+  if (global_shadow) global_shadow->start_cluster();
+}
 
 Cluster::Cluster(const Program& program, const Bytecode& bytecode, const Launch& launch)
-    : launch_(launch), neighbours_(program) {
+    : launch_(launch), neighbours_(program, bytecode) {
   for (int rank = 0; rank < program.cluster; ++rank) {
     machines_.push_back(std::make_unique<Machine>(program, bytecode, launch, neighbours_, rank));
     neighbours_.blocks.push_back(machines_.back().get());
@@ -18,8 +52,7 @@ Cluster::Cluster(const Program& program, const Bytecode& bytecode, const Launch&
 
 void Cluster::start(int64_t index) {
   const std::array<int64_t, 3> extents = grid();
-  neighbours_.clocks.cluster_barrier();
-  neighbours_.have_met = false;
+  neighbours_.start();
   int64_t block = first_block_ = index * static_cast<int64_t>(machines_.size());
   for (const auto& machine : machines_) {
     machine->start_block(

@@ -35,10 +35,10 @@ void Compiler::mark_ways() {
   for (const Transfer& transfer : out_.transfers) mark(transfer.storage, way_of(transfer));
   for (const AsyncMove& move : out_.asyncs) mark(move.from.storage, Way::read);
   for (const BoxStore& store : out_.box_stores) mark(store.tensor.storage, way_of(store.tensor));
-  // Tensors that may alias share all ways of access.
+  // Tensors that may alias share all ways of access; tensors at addresses may be the same memory.
   Ways shared;
   const auto may_alias = [](const Storage& storage) {
-    return storage.array->space == ArraySpace::global && storage.array->may_alias;
+    return storage.array->space == ArraySpace::global && (storage.array->may_alias || storage.base);
   };
   for (const Storage& storage : out_.arrays) {
     if (!may_alias(storage)) continue;

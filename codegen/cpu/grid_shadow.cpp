@@ -160,14 +160,11 @@ GridShadow::GridShadow(const std::vector<Tensor>& tensors, int blocks_per_cluste
     for (size_t way = 0; way < kWays; ++way) region.ways.used[way] |= t.ways.used[way];
     places_[static_cast<size_t>(param)] = {&region, first_byte, t.bytes};
   }
-  // Memory that is only read, or only changed atomically, needs no record.
-  const auto is_harmless = [](const Region& region) {
-    return !region.ways[Way::written] && !(region.ways[Way::changed] && region.ways[Way::read]);
-  };
+  // The rest needs no record.
   for (Place& place : places_) {
-    if (place.region != nullptr && is_harmless(*place.region)) place = {};
+    if (place.region != nullptr && !place.region->ways.may_race()) place = {};
   }
-  std::erase_if(regions_, [&](const auto& region) { return is_harmless(*region); });
+  std::erase_if(regions_, [&](const auto& region) { return !region->ways.may_race(); });
   for (const auto& region : regions_) {
     const int64_t per_page = region->element_bytes * static_cast<int64_t>(kElementsPerPage);
     region->num_pages = static_cast<size_t>((region->bytes - 1) / per_page + 1);

@@ -22,7 +22,11 @@ struct Ways {
 
   bool& operator[](Way way) { return used[static_cast<size_t>(way)]; }
   bool operator[](Way way) const { return used[static_cast<size_t>(way)]; }
-  int count() const { return int{used[0]} + int{used[1]} + int{used[2]}; }
+  /// False of memory that is only read, or only changed atomically.
+  bool may_race() const {
+    return used[static_cast<size_t>(Way::written)] ||
+           (used[static_cast<size_t>(Way::changed)] && used[static_cast<size_t>(Way::read)]);
+  }
 };
 inline const char* name(Way way) {
   return way == Way::read ? "read" : way == Way::written ? "written" : "changed atomically";

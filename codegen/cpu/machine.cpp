@@ -41,12 +41,6 @@ void store_integer(std::byte* to, DType type, int64_t value) {
 
 }  // namespace
 
-int num_mbarriers(const Program& program) {
-  int64_t sum = 0;
-  for (const ArrayRef& array : program.shared) sum += array->is_mbarriers() ? array->size : 0;
-  return static_cast<int>(sum);
-}
-
 Machine::Machine(const Program& program, const Bytecode& bytecode, const Launch& launch,
                  Neighbours& neighbours, int rank)
     : program_(program),
@@ -73,10 +67,8 @@ Machine::Machine(const Program& program, const Bytecode& bytecode, const Launch&
   std::byte* lanes = shared_ + shared_bytes;
   make_cursors(reinterpret_cast<uint8_t*>(lanes), mask_bytes);
   if (code_.checked) {
-    const bool parts_meet = !code_.named_barriers.empty() || !code_.mbarriers.empty();
-    shadow_ = std::make_unique<SharedShadow>(program.shared_bytes, neighbours.clocks, parts_meet,
-                                             smallest_element(program.shared));
-    global_shadow_ = std::make_unique<GlobalShadow>(neighbours.clocks, parts_meet);
+    shadow_ = std::make_unique<SharedShadow>(program.shared_bytes, neighbours.clocks,
+                                             code_.parts_meet(), smallest_element(program.shared));
     shares_arena_ = any_overlap(program.shared);
   }
 
@@ -136,10 +128,7 @@ void Machine::start_block(const std::array<int64_t, 3>& block, int64_t number) {
   boxes_.clear();
   products_.assign(cursors_.size(), {});
   busy_.clear();
-  if (code_.checked) {
-    shadow_->start_block();
-    global_shadow_->start_block();
-  }
+  if (code_.checked) shadow_->start_block();
   has_ended_ = is_at_barrier_ = is_at_grid_barrier_ = false;
   visitor_.reset();
 }

@@ -22,25 +22,11 @@
 #include "codegen/cpu/in_flight.h"
 #include "codegen/cpu/launch.h"
 #include "codegen/cpu/mbarrier.h"
+#include "codegen/cpu/neighbours.h"
 #include "codegen/cpu/shadow.h"
 #include "codegen/cpu/warp_clocks.h"
 
 namespace tessera::codegen::cpu {
-
-class Machine;
-
-/// How many mbarriers a block has.
-int num_mbarriers(const Program& program);
-
-/// The state that the blocks of one cluster share.
-struct Neighbours {
-  explicit Neighbours(const Program& program)
-      : clocks(program.cluster, program.threads, program.cluster * num_mbarriers(program)) {}
-
-  std::vector<Machine*> blocks;  // by rank
-  WarpClocks clocks;
-  bool have_met = false;  // at a cluster barrier: before, some may not have begun
-};
 
 class Machine {
  public:
@@ -149,6 +135,7 @@ class Machine {
   void atomic(const Instr& instr);
   /// True if the condition of a wait for a signal holds; `again`: the block has only looked again.
   bool await_signal(const Instr& instr, bool again);
+  void order_cluster(int lane, const std::byte* place, bool acquires, bool releases);
   void add_element(const AtomicStep& step, std::byte* element, const std::byte* value, int bytes);
   template <class T>
   void atomic_lanes(const Instr& instr, const Transfer& transfer, std::byte* base);
@@ -193,7 +180,9 @@ class Machine {
   void count_store(const BoxStore& store, const StoreInFlight& started);
   void read_source(StoreInFlight& started);
   void land(const StoreInFlight& started);
-  void note_stored(const StoreInFlight& started, int64_t element, int64_t elements);
+  void note_stored(const StoreInFlight& started, int64_t element, int64_t elements) const;
+  void check_stored(const StoreInFlight& started, int64_t element, const std::byte* to,
+                    const std::byte* value);
   void end_stores();
   /// Traps if an access writes a byte of shared memory that a tensor store in flight reads.
   void check_not_stored(const Instr& instr, const Transfer& transfer, int lane, int64_t byte) const;
@@ -316,8 +305,15 @@ class Machine {
   void check_shared(const Instr& instr, const Transfer& transfer, int lane, Machine& owner) const;
   static int64_t shared_start(const Array& array);  // byte in the owner's arena
   int64_t offset_in_owner(const Transfer& transfer, int lane) const;
-  /// Checks races on global elements within the block; records accesses for races between blocks.
+  // global_races.cpp
+  /// Checks races on global elements within the cluster; records accesses for races between clusters.
   void check_global(const Instr& instr, const Transfer& transfer, const std::byte* base);
+  /// Records the access of a thread to one granule. `value`: see GlobalShadow::write.
+  std::optional<Conflict> note_global(const std::byte* at, Way way, int lane, int32_t statement,
+                                      std::optional<uint64_t> value);
+  /// The bits of the granule that a store puts `bit` bits after its first element.
+  std::optional<uint64_t> stored_bits(const Transfer& transfer, const Columns& values, int lane,
+                                      int64_t bit) const;
   const char* race_code(const Transfer& transfer, const Conflict& conflict) const;
   [[noreturn]] void trap_race(const Instr& instr, const Transfer& transfer, int lane,
                               const std::string& element, const Conflict& conflict) const;
@@ -359,7 +355,6 @@ class Machine {
   std::array<int64_t, 3> block_{};
   int64_t block_number_ = 0;
   std::unique_ptr<SharedShadow> shadow_;  // checked programs
-  std::unique_ptr<GlobalShadow> global_shadow_;
   Neighbours& neighbours_;
   int rank_;
   bool has_ended_ = false;

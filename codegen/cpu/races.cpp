@@ -1,4 +1,4 @@
-// Traps on shared memory: races, and reads of bytes that are not written yet.
+// Traps on shared memory: races, and reads of bytes that are not written yet. The words of every race.
 
 #include <fmt/format.h>
 
@@ -61,41 +61,6 @@ void Machine::check_shared(const Instr& instr, const Transfer& transfer, int lan
   }
 }
 
-void Machine::check_global(const Instr& instr, const Transfer& transfer, const std::byte* base) {
-  const Storage& memory = storage(transfer.storage);
-  if (memory.base) return;
-  if (!boxes_.empty()) check_in_memory(instr, transfer);
-  const Way way = way_of(transfer);
-  const int64_t element_bits = bits(memory.array->dtype);
-  const int64_t* offsets = column<int64_t>(transfer.offset);
-  if (launch_.grid_shadow != nullptr) {
-    for_each_lane(mask(), [&](int lane) {
-      const int64_t first = offsets[lane] * element_bits / 8;
-      const int64_t end = ((offsets[lane] + transfer.width) * element_bits + 7) / 8;
-      launch_.grid_shadow->note(memory.param, first, end - first, way, block_number_,
-                                instr.statement, here(lane));
-    });
-  }
-  // A tensor that is only read, or only written, needs no record.
-  if (memory.ways.count() < 2) return;
-  // An aliasing tensor may have elements of another size.
-  const int64_t step = memory.array->may_alias ? 8 : element_bits;
-  for_each_lane(mask(), [&](int lane) {
-    for (int64_t bit = 0; bit < transfer.width * element_bits; bit += step) {
-      const std::byte* at = base + (offsets[lane] * element_bits + bit) / 8;
-      const int thread = number(lane);
-      const auto conflict = way == Way::changed
-                                ? global_shadow_->atomic(at, thread, instr.statement)
-                            : way == Way::read ? global_shadow_->read(at, thread, instr.statement)
-                                               : global_shadow_->write(at, thread, instr.statement);
-      if (conflict) {
-        const auto element = static_cast<int>(bit / element_bits);
-        trap_race(instr, transfer, lane, element_name(transfer, lane, element, 1), *conflict);
-      }
-    }
-  });
-}
-
 /// Names what a race between roles on a tile of a ring breaks.
 const char* Machine::race_code(const Transfer& transfer, const Conflict& conflict) const {
   const Array& array = *storage(transfer.storage).array;
@@ -113,8 +78,9 @@ void Machine::trap_race(const Instr& instr, const Transfer& transfer, int lane,
   const bool by_copy = conflict.thread / kWarpSize >= kFirstSignal;
   const bool in_block = conflict.thread / kThreadsPerBlock == rank_;
   const Array& array = *storage(transfer.storage).array;
-  // The author cannot see that copies of an iteration read what its first copy writes.
-  const bool may_be_copies = in_block && array.space == ArraySpace::global;
+  const bool is_global = in_block && array.space == ArraySpace::global;
+  const bool both_write =
+      way_of(transfer) == Way::written && conflict.how == std::string_view("written");
   trap(instr, lane,
        {.code = race_code(transfer, conflict),
         .what = fmt::format("race on {}: {} here and {} by {} with no {} between", element,
@@ -124,9 +90,13 @@ void Machine::trap_race(const Instr& instr, const Transfer& transfer, int lane,
                             : in_block ? "barrier"
                                        : "cluster barrier"),
         .argument = authors_name(array),
-        .hint = may_be_copies ? "put k.sync() between the two; a parallel loop or copy of fewer "
-                                "elements than threads reads each of them in several threads"
-                              : "",
+        .hint = !is_global ? ""
+                : both_write
+                    ? "let one thread write the element, or give it the same value in all; "
+                      "k.sync() orders two writes"
+                    // The author cannot see that copies of an iteration read what its first writes.
+                    : "put k.sync() between the two; a parallel loop or copy of fewer "
+                      "elements than threads reads each of them in several threads",
         .related = conflict.statement});
 }
 

@@ -2,13 +2,14 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 namespace tessera::codegen::cpu {
 
 SharedShadow::SharedShadow(int64_t bytes, const WarpClocks& clocks, bool parts_meet, int granule)
     : shift_(std::countr_zero(static_cast<unsigned>(granule))),
-      cells_(static_cast<size_t>((bytes + granule - 1) / granule)),
-      in_flight_(cells_.size(), 0),
+      writes_(static_cast<size_t>((bytes + granule - 1) / granule)),
+      in_flight_(writes_.size(), 0),
       clocks_(clocks),
       parts_meet_(parts_meet) {}
 
@@ -16,16 +17,17 @@ void SharedShadow::start_block() {
   start_ = clocks_.start();
   more_reads_.clear();
   more_atomics_.clear();
+  more_writes_.clear();
 }
 
 bool SharedShadow::initialised(int64_t byte, const Array& array) const {
   const size_t at = place(byte);
   const bool is_of_another = !written_for_.empty() && written_for_[at] != &array;
-  return cells_[at].write.time >= start_ && !is_of_another;
+  return writes_[at].time >= start_ && !is_of_another;
 }
 
 void SharedShadow::write_for(int64_t byte, const Array& array) {
-  if (written_for_.empty()) written_for_.resize(cells_.size());
+  if (written_for_.empty()) written_for_.resize(writes_.size());
   written_for_[place(byte)] = &array;
 }
 
@@ -99,60 +101,69 @@ std::optional<Conflict> SharedShadow::find(const WarpMarks& marks, const MoreMar
 }
 
 std::optional<Conflict> SharedShadow::read(int64_t byte, int thread, int statement) {
+  if (reads_.empty()) reads_.resize(writes_.size());
   const size_t at = place(byte);
-  Cell& cell = cells_[at];
-  note(cell.reads, more_reads_, at, thread, statement);
-  if (races(cell.write, thread)) return conflict(cell.write, thread, "written");
+  const Mark& write = writes_[at];
+  note(reads_[at], more_reads_, at, thread, statement);
+  if (races(write, thread)) return conflict(write, thread, "written");
   if (atomics_.empty()) return std::nullopt;
   return find(atomics_[at], more_atomics_, at, thread, "changed atomically");
 }
 
-std::optional<Conflict> SharedShadow::write(int64_t byte, int thread, int statement, int lanes) {
+std::optional<Conflict> SharedShadow::write(int64_t byte, int thread, int statement, int lanes,
+                                            bool is_same) {
   const size_t at = place(byte);
-  Cell& cell = cells_[at];
-  std::optional<Conflict> found = find(cell.reads, more_reads_, at, thread, "read", lanes);
-  if (races(cell.write, thread, lanes)) found = conflict(cell.write, thread, "written");
+  Mark& write = writes_[at];
+  std::optional<Conflict> found;
+  if (!reads_.empty()) found = find(reads_[at], more_reads_, at, thread, "read", lanes);
+  const bool is_second = races(write, thread, lanes);
+  if (!is_same) {
+    if (is_second) found = conflict(write, thread, "written");
+    if (!more_writes_.empty()) {
+      if (!found) found = find({}, more_writes_, at, thread, "written", lanes);
+      more_writes_.erase(at);
+    }
+  }
   if (!found && !atomics_.empty()) {
     found = find(atomics_[at], more_atomics_, at, thread, "changed atomically", lanes);
   }
-  cell.write = mark(thread, statement, lanes);
+  const Mark before = std::exchange(write, mark(thread, statement, lanes));
+  if (!is_same || !is_second) return found;
+  if (before.thread / kWarp == thread / kWarp) {
+    write.other = before.thread != thread ? before.thread : before.other;
+  } else {
+    std::vector<Mark>& others = more_writes_[at];
+    std::erase_if(others,
+                  [&](const Mark& old) { return old.thread / kWarp == before.thread / kWarp; });
+    others.push_back(before);
+  }
   return found;
 }
 
 std::optional<Conflict> SharedShadow::atomic(int64_t byte, int thread, int statement) {
-  if (atomics_.empty()) atomics_.resize(cells_.size());
+  if (atomics_.empty()) atomics_.resize(writes_.size());
   const size_t at = place(byte);
-  Cell& cell = cells_[at];
+  const Mark& write = writes_[at];
   note(atomics_[at], more_atomics_, at, thread, statement);
-  if (races(cell.write, thread)) return conflict(cell.write, thread, "written");
-  return find(cell.reads, more_reads_, at, thread, "read");
+  if (races(write, thread)) return conflict(write, thread, "written");
+  if (reads_.empty()) return std::nullopt;
+  return find(reads_[at], more_reads_, at, thread, "read");
 }
 
-int64_t SharedShadow::append() {
-  cells_.emplace_back();
-  in_flight_.push_back(0);
-  if (!atomics_.empty()) atomics_.emplace_back();
-  return bytes() - granule();
+void SharedShadow::append(int64_t granules) {
+  const size_t size = writes_.size() + static_cast<size_t>(granules);
+  writes_.resize(size);
+  if (!reads_.empty()) reads_.resize(size);
+  if (!atomics_.empty()) atomics_.resize(size);
 }
 
 void SharedShadow::clear() {
-  cells_.clear();
-  in_flight_.clear();
+  writes_.clear();
+  reads_.clear();
   atomics_.clear();
   more_reads_.clear();
   more_atomics_.clear();
-}
-
-void GlobalShadow::start_block() {
-  if (places_.empty()) return;
-  places_.clear();
-  shadow_.clear();
-}
-
-int64_t GlobalShadow::place(const std::byte* element) {
-  const auto [at, is_new] = places_.try_emplace(element, shadow_.bytes());
-  if (is_new) shadow_.append();
-  return at->second;
+  more_writes_.clear();
 }
 
 }  // namespace tessera::codegen::cpu

@@ -1,7 +1,6 @@
 #pragma once
-// Records who touched each byte of shared memory, to find races and reads of unwritten bytes, and
-// races on global elements that a kernel reads and writes. Threads are numbered through the cluster,
-// kThreadsPerBlock per block.
+// Records who touched each byte of shared memory, to find races and reads of unwritten bytes. Threads are
+// numbered through the cluster, kThreadsPerBlock per block.
 
 #include <array>
 #include <cstddef>
@@ -44,12 +43,15 @@ class SharedShadow {
 
   /// Records an access to one byte by `thread`, made by `statement`; returns the conflict, if any.
   std::optional<Conflict> read(int64_t byte, int thread, int statement);
-  /// `lanes`: any of that many lanes of the warp, from `thread` on, writes the byte.
-  std::optional<Conflict> write(int64_t byte, int thread, int statement, int lanes = 1);
+  /// `lanes`: any of that many lanes of the warp, from `thread` on, writes the byte. `is_same`: the byte has this
+  /// value already. Then the write does not race with earlier ones, but a later write of another value races with
+  /// each of them.
+  std::optional<Conflict> write(int64_t byte, int thread, int statement, int lanes = 1,
+                                bool is_same = false);
   std::optional<Conflict> atomic(int64_t byte, int thread, int statement);
   /// Records that a copy completed on mbarrier kFirstSignal + n has written the byte at `time`.
   void land(int64_t byte, int signal, uint32_t time, int statement) {
-    Mark& write = cells_[place(byte)].write;
+    Mark& write = writes_[place(byte)];
     write = Mark();
     write.time = time;
     write.thread = static_cast<int16_t>(signal * kWarp);
@@ -63,9 +65,9 @@ class SharedShadow {
   bool initialised(int64_t byte, const Array& array) const;
   /// Notes for which array a byte is written. Before it is called, arrays share no bytes.
   void write_for(int64_t byte, const Array& array);
-  int64_t bytes() const { return static_cast<int64_t>(cells_.size()) << shift_; }
-  /// Appends an untouched granule; returns its first byte.
-  int64_t append();
+  int64_t bytes() const { return static_cast<int64_t>(writes_.size()) << shift_; }
+  /// Appends untouched granules.
+  void append(int64_t granules);
   void clear();
 
  private:
@@ -76,10 +78,6 @@ class SharedShadow {
     int16_t thread = 0;
     int16_t other = -1;  // another thread of this warp that did the same since its last barrier
     int32_t statement = 0;
-  };
-  struct Cell {
-    Mark write;
-    std::array<Mark, 2> reads;  // of different warps
   };
   size_t place(int64_t byte) const { return static_cast<size_t>(byte >> shift_); }
   static bool same_block(const Mark& mark, int thread) {
@@ -99,38 +97,14 @@ class SharedShadow {
                                int thread, const char* how, int lanes = 1) const;
 
   int shift_;  // log2 of the granule
-  std::vector<Cell> cells_;
-  std::vector<WarpMarks> atomics_;  // empty until there is one
-  MoreMarks more_reads_, more_atomics_;
-  std::vector<int32_t> in_flight_;
+  std::vector<Mark> writes_;
+  std::vector<WarpMarks> reads_, atomics_;  // empty until there is one
+  MoreMarks more_reads_, more_atomics_, more_writes_;
+  std::vector<int32_t> in_flight_;         // of the bytes that are there from the beginning
   std::vector<const Array*> written_for_;  // empty: nobody asked
   const WarpClocks& clocks_;
   bool parts_meet_;
   uint32_t start_ = 1;  // of this block
-};
-
-/// The same for global elements that one block reads, writes or changes atomically. GridShadow
-/// handles other blocks.
-class GlobalShadow {
- public:
-  GlobalShadow(const WarpClocks& clocks, bool parts_meet) : shadow_(0, clocks, parts_meet) {}
-
-  void start_block();
-  std::optional<Conflict> read(const std::byte* element, int thread, int statement) {
-    return shadow_.read(place(element), thread, statement);
-  }
-  std::optional<Conflict> write(const std::byte* element, int thread, int statement) {
-    return shadow_.write(place(element), thread, statement);
-  }
-  std::optional<Conflict> atomic(const std::byte* element, int thread, int statement) {
-    return shadow_.atomic(place(element), thread, statement);
-  }
-
- private:
-  int64_t place(const std::byte* element);
-
-  SharedShadow shadow_;  // a byte stands for an element
-  std::unordered_map<const std::byte*, int64_t> places_;
 };
 
 }  // namespace tessera::codegen::cpu

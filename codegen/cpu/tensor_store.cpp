@@ -152,6 +152,9 @@ void Machine::land(const StoreInFlight& started) {
           swizzled(started.begin + (row * columns + c) * size, store.box.map->swizzle);
       const std::byte* const value = started.box.data() + at - started.begin;
       std::byte* const to = base + (element + c - begin) * size;
+      if (code_.checked && memory.ways.may_race()) {
+        check_stored(started, element + c - begin, to, value);
+      }
       if (store.tensor.atomic < 0) {
         std::memcpy(to, value, static_cast<size_t>(size));
       } else {
@@ -162,27 +165,30 @@ void Machine::land(const StoreInFlight& started) {
   });
 }
 
-/// Records the store of some elements, as that of the thread at this time, and traps if it races.
-void Machine::note_stored(const StoreInFlight& started, int64_t element, int64_t elements) {
+/// Tells GridShadow of the store of some elements, as that of the thread at this time.
+void Machine::note_stored(const StoreInFlight& started, int64_t element, int64_t elements) const {
+  if (launch_.grid_shadow == nullptr) return;
   const BoxStore& store = code_.box_stores[static_cast<size_t>(started.instr->index)];
   const Storage& memory = storage(store.tensor.storage);
   const int64_t size = bits(memory.array->dtype) / 8;
-  const Way way = way_of(store.tensor);
-  const int32_t statement = started.instr->statement;
-  if (launch_.grid_shadow != nullptr) {
-    launch_.grid_shadow->note(memory.param, element * size, elements * size, way, block_number_,
-                              statement, here(started.lane));
-  }
-  if (memory.ways.count() < 2) return;
-  const std::byte* const base = launch_.memory[static_cast<size_t>(memory.param)].data;
-  const int thread = number(started.lane);
-  for (int64_t i = element; i < element + elements; ++i) {
-    const std::byte* const at = base + i * size;
-    const auto conflict = way == Way::changed ? global_shadow_->atomic(at, thread, statement)
-                                              : global_shadow_->write(at, thread, statement);
+  launch_.grid_shadow->note(memory.param, element * size, elements * size, way_of(store.tensor),
+                            block_number_, started.instr->statement, here(started.lane));
+}
+
+/// Records the store of an element, as that of the thread at this time, and traps if it races.
+void Machine::check_stored(const StoreInFlight& started, int64_t element, const std::byte* to,
+                           const std::byte* value) {
+  const BoxStore& store = code_.box_stores[static_cast<size_t>(started.instr->index)];
+  const Array& tensor = *storage(store.tensor.storage).array;
+  const int granule = neighbours_.global_shadow->granule();
+  for (int byte = 0; byte < bits(tensor.dtype) / 8; byte += granule) {
+    uint64_t stored = 0;
+    std::memcpy(&stored, value + byte, static_cast<size_t>(granule));
+    const auto conflict = note_global(to + byte, way_of(store.tensor), started.lane,
+                                      started.instr->statement, stored);
     if (!conflict) continue;
     trap_race(*started.instr, store.tensor, started.lane,
-              fmt::format("{} at element {}", memory.array->name, i), *conflict);
+              fmt::format("{} at element {}", tensor.name, element), *conflict);
   }
 }
 
