@@ -278,6 +278,7 @@ constexpr Switch kSwitches[] = {
      nullptr},
     {"TESSERA_APPROVE", "`1`: the tests rewrite the approved CUDA in `tests/golden`", nullptr},
     {"TESSERA_FUZZ_PROGRAMS", "how many random programs `test_fuzz` runs", nullptr},
+    {"TESSERA_FUZZ_ROLES", "how many random kernels with roles `test_fuzz` runs", nullptr},
     {"TESSERA_FUZZ_CALLS",
      "how many random calls `test_signatures` and `tests/python/test_fuzz.py` make", nullptr},
     {"TESSERA_FUZZ_FIRST",

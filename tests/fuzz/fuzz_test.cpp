@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <iostream>
 #include <map>
 
@@ -16,6 +15,7 @@
 #include "codegen/lower.h"
 #include "dsl/base/error.h"
 #include "kernels/jit/plan.h"
+#include "tests/fuzz/from_environment.h"
 #include "tests/fuzz/planted_bugs.h"
 #include "tests/fuzz/random_program.h"
 #include "tests/fuzz/scalar.h"
@@ -27,11 +27,6 @@ using namespace tessera;
 using namespace tessera::test;
 
 namespace {
-
-uint64_t from_environment(const char* name, uint64_t otherwise) {
-  const char* text = std::getenv(name);
-  return text ? std::strtoull(text, nullptr, 10) : otherwise;
-}
 
 /// What running a program showed.
 struct Outcome {
