@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cctype>
 
+#include "dsl/ir/registers.h"
 #include "dsl/recorder.h"
 
 namespace tessera::dsl {
@@ -15,29 +16,25 @@ constexpr int64_t kMaxTileExtent = int64_t{1} << 24;
 constexpr int64_t kDefaultAlign = 16;                         // bytes: the widest access
 constexpr int64_t kMaxTileElements = (int64_t{1} << 31) - 1;  // their numbers are i32
 
-/// Throws unless the fragment fits into the threads of the block and their registers.
+/// Throws unless the fragment fits into the threads of the block, or of the role, and their registers.
 void check_fragment(const Recorder& r, const ir::Buffer& fragment) {
-  constexpr int64_t kMaxRegisters = 255;  // of a thread
-  int64_t tile_elements = 1;
-  for (const ir::Expr& extent : fragment.shape) tile_elements *= extent->integer;
-  const int64_t of_each_thread =  // at least
-      fragment.layout ? fragment.layout->num_slots()
-                      : (tile_elements + r.num_threads() - 1) / r.num_threads();
-  const int64_t registers = (of_each_thread * bits(fragment.dtype) + 31) / 32;
-  if (registers > kMaxRegisters) {
+  const std::string holders = r.role ? fmt::format("role '{}'", r.role->name) : "the block";
+  const int64_t registers = ir::registers_of(fragment, r.num_threads());
+  if (registers > ir::kMaxRegisters) {
     r.fail(
         "REGISTERS",
-        fmt::format("fragment '{}' does not fit into the registers of the block", fragment.name),
+        fmt::format("fragment '{}' does not fit into the registers of {}", fragment.name, holders),
         fragment.loc,
-        fmt::format("at most {} registers in each of {} threads", kMaxRegisters, r.num_threads()),
+        fmt::format("at most {} registers in each of {} threads", ir::kMaxRegisters,
+                    r.num_threads()),
         fmt::format("{}{}, {} registers each", name(fragment.dtype), shape_text(fragment.shape),
                     registers),
         "take a smaller tile, more threads, or k.shared");
   }
   if (!fragment.layout || fragment.layout->num_threads() <= r.num_threads()) return;
   r.fail("LAYOUT_THREADS",
-         fmt::format("the layout of fragment '{}' needs more threads than the block has",
-                     fragment.name),
+         fmt::format("the layout of fragment '{}' needs more threads than {} has", fragment.name,
+                     holders),
          fragment.loc, fmt::format("at most {}", r.num_threads()),
          fmt::format("{}", fragment.layout->num_threads()));
 }

@@ -229,6 +229,13 @@ void Recorder::check_role(const ir::Stmt& stmt) const {
        "put it before k.roles", role->loc);
 }
 
+void Recorder::require_all_threads(SourceLoc loc) const {
+  if (thread_depth == 0) return;
+  fail("SYNC_DIVERGENT", "a tile operation under a condition that uses the thread index", loc,
+       "all threads of the block", {},
+       "make the condition the same for the whole block, or move the elements one by one");
+}
+
 void Recorder::add(ir::Stmt stmt, int name) {
   if (finished) fail("SPENT_BUILDER", "a statement after finish()", stmt.loc);
   if (!launched) {
@@ -236,11 +243,7 @@ void Recorder::add(ir::Stmt stmt, int name) {
          "declare dims and tensors, then call k.launch({grid}, {.threads = ...})");
   }
   check_role(stmt);
-  if (thread_depth > 0 && is_of_block(stmt)) {
-    fail("SYNC_DIVERGENT", "a tile operation under a condition that uses the thread index",
-         stmt.loc, "all threads of the block", {},
-         "make the condition the same for the whole block, or move the elements one by one");
-  }
+  if (is_of_block(stmt)) require_all_threads(stmt.loc);
   const auto* let = std::get_if<ir::Let>(&stmt.node);
   if (let != nullptr && !let->is_vouched && uses_thread(let->value))
     thread_lets_.insert(let->var->id);

@@ -145,6 +145,9 @@ class Recorder {
   std::vector<ir::BufferRef> early_fragments;  // declared before the launch
   std::vector<int> present;  // buffer ids of optional tensors that are known to be present here
 
+  /// Throws if a tile operation at `loc` would be of some threads only.
+  void require_all_threads(SourceLoc loc) const;
+
   /// Whether a scope is still open.
   bool in_scope(int scope) const;
   /// Throws unless a statement may access the tensor here: it is present and its address is in

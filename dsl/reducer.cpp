@@ -60,10 +60,9 @@ Reducer Builder::reducer(ReduceOp op, DType dtype, std::vector<int64_t> shape,
            fmt::format("at most {}", kMostWide), fmt::format("{}", elements),
            "use the narrow plan, or atomics on shared memory");
   }
-  Ref parts =
-      everywhere && elements > 0
-          ? fragment(dtype, layout::replicated(shape, r.kernel.threads), std::move(name), loc)
-          : fragment(dtype, std::move(shape), std::move(name), loc);
+  Ref parts = everywhere && elements > 0
+                  ? fragment(dtype, layout::replicated(shape, 1), std::move(name), loc)
+                  : fragment(dtype, std::move(shape), std::move(name), loc);
   return Reducer(std::make_shared<Reducer::State>(&r, parts, op));
 }
 

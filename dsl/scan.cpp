@@ -58,6 +58,11 @@ Arg neutral(ir::Op op, DType dtype, SourceLoc loc) {
 void Builder::scan(ir::Op op, const Ref& from, const Ref& to, Axis axis, ScanOptions options,
                    SourceLoc loc) {
   Recorder& r = *recorder_;
+  if (r.parallel_depth > 0) {
+    r.fail("NESTED_PARALLEL", "a scan inside a parallel loop", loc, {}, {},
+           "scan before or after the loop; several lines of a tile are one scan");
+  }
+  r.require_all_threads(loc);
   require_scannable(r, from, loc);
   require_scannable(r, to, loc);
   const ir::Buffer& buffer = *from.region().buffer;
@@ -116,7 +121,7 @@ void Builder::scan(ir::Op op, const Ref& from, const Ref& to, Axis axis, ScanOpt
   if (lines.count > 1) {
     // All warps take the same number of rounds, because shuffles need whole warps. Lanes past the
     // end of a line hold 0, which no other lane uses.
-    const int64_t warps = std::max(1, r.kernel.threads / kWarp);
+    const int64_t warps = std::max(1, r.num_threads() / kWarp);
     const int64_t turns = (lines.count + warps - 1) / warps;
     const int64_t segments = (length + kWarp - 1) / kWarp;
     const auto turn_body = [&](const Value& turn) {
@@ -147,7 +152,7 @@ void Builder::scan(ir::Op op, const Ref& from, const Ref& to, Axis axis, ScanOpt
   }
 
   // One line: thread t owns `run` elements from t * run on.
-  const int64_t threads = r.kernel.threads;
+  const int64_t threads = r.num_threads();
   const int64_t run = (length + threads - 1) / threads;
   const int64_t used = (length + run - 1) / run;  // threads that own elements
   const int64_t warps = (used + kWarp - 1) / kWarp;

@@ -11,7 +11,7 @@ namespace {
 class LayoutVerifier {
  public:
   LayoutVerifier(const ir::Kernel& kernel, const LayoutSolution& plan, std::string_view after)
-      : kernel_(kernel), layouts_(plan), after_(after) {}
+      : kernel_(kernel), layouts_(plan), after_(after), threads_(kernel.threads) {}
 
   void run() {
     for_each_use(kernel_.body, [&](const ir::BufferRef& buffer, bool) {
@@ -37,6 +37,14 @@ class LayoutVerifier {
     for (const ir::Stmt& stmt : body) {
       const auto* loop = std::get_if<ir::Loop>(&stmt.node);
       if (loop != nullptr && loop->kind == ir::LoopKind::parallel) verify_loop(*loop, stmt.loc);
+      if (const auto* roles = std::get_if<ir::Roles>(&stmt.node)) {
+        for (const ir::Roles::Role& role : roles->roles) {
+          threads_ = role.count;
+          verify_loops(role.body);
+        }
+        threads_ = kernel_.threads;
+        continue;
+      }
       for_each_body(stmt, [&](const ir::Body& inner) { verify_loops(inner); });
     }
   }
@@ -61,9 +69,8 @@ class LayoutVerifier {
     const auto text = [&] { return fmt::format("{}: {}", name, layout::to_string(layout)); };
     require(layout.shape() == shape, "a layout has the shape of what it lays out", text, loc);
     require(
-        layout.num_threads() <= kernel_.threads, "a layout needs at most the block's threads",
-        [&] { return fmt::format("{}: {} of {}", name, layout.num_threads(), kernel_.threads); },
-        loc);
+        layout.num_threads() <= threads_, "a layout needs at most the threads that hold it",
+        [&] { return fmt::format("{}: {} of {}", name, layout.num_threads(), threads_); }, loc);
     require(!layout::find_collision(layout), "a layout gives no register to two elements", text,
             loc);
   }
@@ -71,6 +78,7 @@ class LayoutVerifier {
   const ir::Kernel& kernel_;
   const LayoutSolution& layouts_;
   const std::string_view after_;
+  int64_t threads_;  // of the block, or of the role around
 };
 
 }  // namespace

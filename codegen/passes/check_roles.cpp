@@ -1,6 +1,7 @@
 #include "codegen/passes/check_roles.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
@@ -9,6 +10,7 @@
 
 #include "codegen/tile_ir/effects.h"
 #include "dsl/base/error.h"
+#include "dsl/ir/registers.h"
 
 namespace tessera::codegen {
 namespace {
@@ -113,6 +115,7 @@ class RoleCheck {
         check_turn(storage, ring->second, writes, stmt.loc);
       } else if (storage.space == ir::Space::shared || storage.space == ir::Space::fragment) {
         check_owner(storage, {role_, stmt.loc, writes});
+        if (role_ != nullptr && storage.space == ir::Space::fragment) check_fits(storage);
       }
     }
     const auto* copy = std::get_if<ir::Copy>(&stmt.node);
@@ -171,6 +174,30 @@ class RoleCheck {
       return;
     }
     uses.push_back(use);
+  }
+
+  /// The fragment may be declared before the roles, where it is measured by the whole block.
+  void check_fits(const ir::Buffer& fragment) const {
+    const int64_t most = role_->count;
+    if (fragment.layout && fragment.layout->num_threads() > most) {
+      fail("LAYOUT_THREADS",
+           fmt::format("the layout of fragment '{}' needs more threads than role '{}' has",
+                       fragment.name, role_->name),
+           fragment.loc, fmt::format("at most {}", most),
+           fmt::format("{}", fragment.layout->num_threads()), {}, role_->loc);
+    }
+    const int64_t registers = ir::registers_of(fragment, most);
+    if (registers <= ir::kMaxRegisters) return;
+    std::vector<int64_t> shape;
+    for (const ir::Expr& extent : fragment.shape) shape.push_back(extent->integer);
+    fail("REGISTERS",
+         fmt::format("fragment '{}' does not fit into the registers of role '{}'", fragment.name,
+                     role_->name),
+         fragment.loc,
+         fmt::format("at most {} registers in each of {} threads", ir::kMaxRegisters, most),
+         fmt::format("{}[{}], {} registers each", tessera::name(fragment.dtype),
+                     fmt::join(shape, ", "), registers),
+         "take a smaller tile, more threads, or k.shared", role_->loc);
   }
 
   // ---- turns
