@@ -17,6 +17,7 @@
 #include "codegen/passes/check_convergence.h"
 #include "codegen/passes/check_iterations.h"
 #include "codegen/passes/check_roles.h"
+#include "codegen/passes/check_sums.h"
 #include "codegen/passes/choose_access_forms.h"
 #include "codegen/passes/choose_conversions.h"
 #include "codegen/passes/choose_copies.h"
@@ -117,7 +118,12 @@ constexpr Pass kPasses[] = {
      kCounted},
     {"expand_tiles", [](Lowering& l) { l.kernel = expand_tiles(l.kernel); }, kExpanded},
     {"check_iterations", [](Lowering& l) { check_iterations(l.kernel); }, kExpanded},
-    {"solve_layouts", [](Lowering& l) { l.layouts = solve_layouts(l.kernel); }, kSolved},
+    {"solve_layouts",
+     [](Lowering& l) {
+       l.layouts = solve_layouts(l.kernel);
+       check_sums(l.kernel, l.layouts);
+     },
+     kSolved},
     {"lower_tiles", run_lower_tiles, kLowered},
     {"add_mbarriers", [](Lowering& l) { add_mbarriers(l.program); }, kLowered},
     {"arrange_shared", [](Lowering& l) { arrange_shared(l.program); }, kLowered},

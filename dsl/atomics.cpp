@@ -52,6 +52,7 @@ void check_element(const Recorder& r, const Ref& element, const std::string& wha
     r.fail("CACHE_HINT", fmt::format("{} on '{}' takes no hint for the caches", what, buffer.name),
            loc);
   }
+  r.check_inside(region, loc);
 }
 
 Value Builder::atomic(AtomicOp op, const Ref& element, const Arg& value, const Arg* expected,

@@ -260,7 +260,7 @@ BlockIndex Builder::launch(std::vector<Arg> grid, LaunchOptions options, SourceL
   ir::Var thread = *kernel.thread;
   thread.upper = ir::index(options.threads);
   kernel.thread = recorder_->updated(std::move(thread));
-  recorder_->iterate(kernel.thread, 0, options.threads - 1, false);
+  recorder_->iterate(kernel.thread, 0, options.threads - 1);
   const char* names[] = {"block_x", "block_y", "block_z"};
   std::vector<Value> blocks;
   for (size_t axis = 0; axis < 3; ++axis) {
@@ -273,7 +273,7 @@ BlockIndex Builder::launch(std::vector<Arg> grid, LaunchOptions options, SourceL
     block.axis = static_cast<int>(axis);
     kernel.blocks.push_back(recorder_->updated(std::move(block)));
     if (ir::is_constant(extent)) {
-      recorder_->iterate(kernel.blocks.back(), 0, extent->integer - 1, false);
+      recorder_->iterate(kernel.blocks.back(), 0, extent->integer - 1);
     }
     blocks.emplace_back(recorder_.get(), ir::var(kernel.blocks.back()));
   }

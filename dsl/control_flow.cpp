@@ -50,12 +50,13 @@ void Builder::parallel_loop(std::vector<int64_t> extents,
     for (size_t d = 0; d < extents.size(); ++d) {
       loop.vars.push_back(recorder_->new_var(kNames[d], DType::i32, ir::VarKind::loop, loc,
                                              ir::index(0), ir::index(extents[d])));
-      recorder_->iterate(loop.vars.back(), 0, extents[d] - 1, true);
+      recorder_->iterate(loop.vars.back(), 0, extents[d] - 1);
+      recorder_->iteration_writes.begin(loop.vars.back(), extents[d]);
       indices.emplace_back(recorder_.get(), ir::var(loop.vars.back()));
     }
     ++recorder_->parallel_depth;
     body(indices);
-    --recorder_->parallel_depth;
+    if (--recorder_->parallel_depth == 0) recorder_->iteration_writes.end();
   });
   recorder_->add({std::move(loop), loc});
 }
@@ -104,7 +105,7 @@ void Builder::loop(ir::LoopKind kind, Arg begin, Arg end, Arg step,
     if (fixed) {
       const int64_t first = node.begin->integer;
       const int64_t turns = (node.extents[0]->integer - 1 - first) / node.step->integer;
-      recorder_->iterate(node.vars[0], first, first + turns * node.step->integer, false);
+      recorder_->iterate(node.vars[0], first, first + turns * node.step->integer);
     }
     body(Value(recorder_.get(), ir::var(node.vars[0])));
   };
@@ -155,9 +156,13 @@ void Builder::if_else(Arg condition, const std::function<void()>& then,
   const int breaks = recorder_->breaks();
   const bool by_thread = recorder_->uses_thread(node.condition);
   recorder_->thread_depth += by_thread;
+  std::vector<ir::Expr>& conditions = recorder_->iteration_writes.conditions;
+  conditions.push_back(node.condition);
   node.then = recorder_->record(loc, Recorder::Runs::under_condition, then);
+  conditions.back() = ir::unary(ir::Op::logical_not, node.condition);
   if (otherwise)
     node.otherwise = recorder_->record(loc, Recorder::Runs::under_condition, otherwise);
+  conditions.pop_back();
   recorder_->thread_depth -= by_thread;
   recorder_->add({std::move(node), loc});
   if (recorder_->breaks() > breaks)

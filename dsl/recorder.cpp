@@ -82,6 +82,7 @@ ir::VarRef Recorder::updated(ir::Var var) {
 
 Ref Recorder::new_buffer(ir::Buffer buffer) {
   buffer.id = kernel.num_buffers++;
+  if (iteration_writes.is_open()) iteration_writes.declares(buffer);
   auto result = std::make_shared<const ir::Buffer>(std::move(buffer));
   own_.insert(result.get());
   return Ref(this, whole(result));
@@ -101,7 +102,7 @@ bool Recorder::in_scope(int scope) const {
   return std::find(scopes_.begin(), scopes_.end(), scope) != scopes_.end();
 }
 
-void Recorder::check_in_scope(const ir::Expr& e, SourceLoc loc) const {
+void Recorder::check_in_scope(const ir::Expr& e, SourceLoc loc, bool is_chosen) const {
   if (!e) return;
   if (e->op == ir::Op::var) {
     if (!own_.contains(e->var.get())) {
@@ -114,9 +115,14 @@ void Recorder::check_in_scope(const ir::Expr& e, SourceLoc loc) const {
            loc, {}, {}, "carry it in a variable: k.var(dtype, initial value)", e->var->loc);
     }
     if (!unread_.empty()) unread_.erase(e->var.get());
+    if (outside_.empty() || is_chosen) return;
+    const auto outside = outside_.find(e->var->id);
+    if (outside != outside_.end()) throw Error(outside->second);
     return;
   }
-  for (const ir::Expr& arg : e->args) check_in_scope(arg, loc);
+  for (size_t i = 0; i < e->args.size(); ++i) {
+    check_in_scope(e->args[i], loc, is_chosen || (e->op == ir::Op::select && i > 0));
+  }
 }
 
 void Recorder::check_size(const ir::Expr& e) {
@@ -164,6 +170,7 @@ void Recorder::leave_loop(const ir::Expr& left, SourceLoc loc) {
   ++loops_.back().breaks;
   const bool by_thread = uses_thread(left);
   rests_.push_back({ir::unary(ir::Op::logical_not, left), loc, by_thread});
+  iteration_writes.conditions.push_back(rests_.back().stays);
   thread_depth += by_thread;
   open_.emplace_back();
   scopes_.push_back(++last_scope_);
@@ -176,6 +183,7 @@ void Recorder::close_rests(size_t left) {
     const Rest rest = rests_.back();
     rests_.pop_back();
     thread_depth -= rest.by_thread;
+    iteration_writes.conditions.pop_back();
     scopes_.pop_back();
     ir::If branch{rest.stays, std::move(open_.back()), {}};
     open_.pop_back();
@@ -247,6 +255,15 @@ void Recorder::add(ir::Stmt stmt, int name) {
   const auto* let = std::get_if<ir::Let>(&stmt.node);
   if (let != nullptr && !let->is_vouched && uses_thread(let->value))
     thread_lets_.insert(let->var->id);
+  if (let != nullptr) {
+    iteration_writes.defines(let->var, {let->value});
+    if (const ErrorFields* part = find_part(let->value)) values_of_parts_[let->var->id] = *part;
+    if (is_exchanged(let->value)) exchanged_.insert(let->var->id);
+  }
+  if (const auto* collective = std::get_if<ir::Collective>(&stmt.node)) {
+    iteration_writes.defines(collective->var, collective->args);
+    exchanged_.insert(collective->var->id);
+  }
   if (const auto* load = std::get_if<ir::ElementLoad>(&stmt.node)) {
     check_available(*load->buffer, stmt.loc);
   } else if (const auto* store = std::get_if<ir::ElementStore>(&stmt.node)) {
@@ -277,8 +294,12 @@ Value Recorder::load(const ir::Region& element, SourceLoc loc) {
   for (const ir::Expr& index : element.offsets) check_in_scope(index, loc);
   const ir::BufferRef& buffer = element.buffer;
   auto var = new_var(buffer->name + "_value", buffer->dtype, ir::VarKind::value, loc);
+  if (auto outside = find_outside(element, loc)) outside_.emplace(var->id, std::move(*outside));
+  if (const auto part = parts_.find(buffer->id); part != parts_.end()) {
+    values_of_parts_.emplace(var->id, part->second);
+  }
   ir::ElementLoad load{var, buffer, element.offsets, element.terms};
-  if (parallel_depth > 0) loads_.emplace(var->id, load);
+  iteration_writes.loads(load, scopes_);
   add({std::move(load), loc});
   return Value(this, ir::var(var));
 }
@@ -288,6 +309,7 @@ void Recorder::store(const ir::Region& element, const Value& value, SourceLoc lo
   check_in_scope(value.expr(), loc);
   ir::ElementStore store{element.buffer, element.offsets, value.expr(), element.terms};
   check_one_writer(store, loc);
+  note_part(store);
   add({std::move(store), loc}, name);
 }
 

@@ -12,6 +12,7 @@
 #include "dsl/base/error.h"
 #include "dsl/ir/extents.h"
 #include "dsl/ir/tile.h"
+#include "dsl/iteration_writes.h"
 #include "dsl/value.h"
 
 namespace tessera::dsl {
@@ -73,11 +74,10 @@ class Recorder {
   struct Iteration {
     ir::VarRef var;
     int64_t first = 0, last = 0;
-    bool parallel = false;
     int returns = 0;  // return_if() recorded before it began
   };
   /// Declares that `var` runs from `first` to `last` until the end of the body.
-  void iterate(const ir::VarRef& var, int64_t first, int64_t last, bool parallel);
+  void iterate(const ir::VarRef& var, int64_t first, int64_t last);
   /// The values of `e` at the first and last values of each index in it, the last ones first, with
   /// the index values. Empty if `e` depends on anything but such indices.
   struct Corner {
@@ -88,7 +88,15 @@ class Recorder {
   std::vector<Corner> corners(const ir::Expr& e) const;
   /// True if `e` depends on the thread index or a let of it.
   bool uses_thread(const ir::Expr& e) const;
-  void check_in_scope(const ir::Expr& e, SourceLoc loc) const;
+  /// Throws unless `e`, which a statement uses, is made of values of this kernel whose scopes are open, and of no
+  /// element outside of its tensor but for those between which a select chooses.
+  void check_in_scope(const ir::Expr& e, SourceLoc loc) const { check_in_scope(e, loc, false); }
+  /// Throws if the value is what a thread has summed up over its own iterations.
+  void check_whole(const ir::Expr& e) const {
+    if (const ErrorFields* part = find_part(e)) throw Error(*part);
+  }
+  /// Throws if the element, which is written, is outside of its tensor in some iteration for certain.
+  void check_inside(const ir::Region& element, SourceLoc loc) const;
   /// Throws if `e`, just created, is too deep or too large.
   void check_size(const ir::Expr& e);
 
@@ -143,6 +151,7 @@ class Recorder {
   ir::Body take_body();
 
   std::vector<ir::BufferRef> early_fragments;  // declared before the launch
+  IterationWrites iteration_writes;            // of the parallel loop around the statement
   std::vector<int> present;  // buffer ids of optional tensors that are known to be present here
 
   /// Throws if a tile operation at `loc` would be of some threads only.
@@ -179,13 +188,23 @@ class Recorder {
     int breaks = 0;                      // recorded in it
   };
 
+  void check_in_scope(const ir::Expr& e, SourceLoc loc, bool is_chosen) const;
+  std::optional<ErrorFields> find_outside(const ir::Region& element, SourceLoc loc) const;
   bool is_unread(const ir::Stmt& stmt) const;
   void check_role(const ir::Stmt& stmt) const;
   void note_write(const ir::Region& region, int name, SourceLoc loc);
   void note_writes(const ir::Stmt& stmt, int name);
-  void check_one_writer(const ir::ElementStore& store, SourceLoc loc) const;
+  void check_one_writer(const ir::ElementStore& store, SourceLoc loc);
+  bool is_exchanged(const ir::Expr& e) const;
+  const ErrorFields* find_part(const ir::Expr& e) const;
+  void note_part(const ir::ElementStore& store);
   [[noreturn]] void fail_stale(const ir::Buffer& buffer, SourceLoc read, SourceLoc written) const;
 
+  // Variables that each thread has summed up over its own iterations, by the id of the buffer, and values of them, by
+  // that of the Var: errors unless threads combine them.
+  std::map<int, ErrorFields> parts_, values_of_parts_;
+  std::set<int> exchanged_;  // values that other lanes had a say in, by the id of the Var
+  std::map<int, ErrorFields> outside_;        // reads outside of a tensor, by the id of the Var
   std::map<int, std::vector<Write>> writes_;  // by the id of the storage
   std::vector<size_t> names_;  // by name: the number of writes of its storage that leave it fresh
   std::vector<Read> reads_;
@@ -199,7 +218,6 @@ class Recorder {
   std::vector<OpenLoop> loops_;
   std::vector<Rest> rests_;  // open, outer before inner
   std::vector<Iteration> iterations_;
-  std::map<int, ir::ElementLoad> loads_;  // in parallel loops, by the id of the bound Var
   struct Size {
     ir::Expr e;  // keeps the node alive
     int depth = 0, operations = 0;

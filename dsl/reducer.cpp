@@ -98,6 +98,7 @@ void Reducer::contribute(std::vector<ir::Expr> indices, const Arg& value, Source
   }
   const Value v = value.as(s.buffer().dtype, s.recorder);
   s.recorder->check_in_scope(v.expr(), loc);
+  s.recorder->check_whole(v.expr());
   for (const ir::Expr& index : indices) s.recorder->check_in_scope(index, loc);
   s.recorder->add(
       {ir::ReducerUpdate{s.op, s.parts.region().buffer, std::move(indices), v.expr()}, loc});

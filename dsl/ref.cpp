@@ -253,6 +253,7 @@ const Ref& Ref::operator=(const Arg& value) const {
                     fmt::format("{} dimensions left free", region_.order.size()),
                     "use k.fill or k.copy for tiles");
   }
+  recorder_->check_inside(region_, value.loc());
   recorder_->store(region_, value.as(region_.buffer->dtype, recorder_), value.loc(), name_);
   return *this;
 }

@@ -137,7 +137,7 @@ void Builder::roles(const std::vector<Role>& roles, SourceLoc loc) {
                               ir::index(0), ir::index(placed.count));
     r.role = &placed;
     placed.body = r.record(loc, Recorder::Runs::under_condition, [&] {
-      r.iterate(placed.thread, 0, placed.count - 1, false);
+      r.iterate(placed.thread, 0, placed.count - 1);
       role->body();
     });
     r.role = nullptr;

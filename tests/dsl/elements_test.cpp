@@ -278,6 +278,48 @@ TEST_CASE("names of elements that nothing else writes stay good", "[dsl]") {
         }).empty());
 }
 
+TEST_CASE("an index that leaves the constant extent of a tensor is refused where nothing guards it",
+          "[dsl]") {
+  CHECK(rejected([](Sample& t) {
+          t.k.parallel({4, 64}, [&](Value r, Value c) { t.y(t.at.x * 4 + r, c + 1) = 1.0f; });
+        }) ==
+        "tessera: sample: index of 'y' is out of range [OOB_CONST]\n"
+        "  expected  0 <= index < 64\n"
+        "  got       64 in dimension 1, where j = 63\n"
+        "  hint      guard it with k.if_, or choose between values with select");
+  CHECK(rejected([](Sample& t) {
+          t.k.parallel({8, 64}, [&](Value r, Value c) { t.y(r, c) = t.x(r, c - 1); });
+        }) ==
+        "tessera: sample: index of 'x' is out of range [OOB_CONST]\n"
+        "  expected  0 <= index < 64\n"
+        "  got       -1 in dimension 1, where j = 0\n"
+        "  hint      guard it with k.if_, or choose between values with select");
+  CHECK(code_of([](Sample& t) {
+          t.k.parallel({64}, [&](Value c) { t.k.atomic_add(t.y(0, c + 1), 1.0f); });
+        }) == "OOB_CONST");
+  CHECK(code_of([](Sample& t) { t.k.serial(0, 8, [&](Value r) { t.y(r + 1, 0) = 1.0f; }); }) ==
+        "OOB_CONST");
+}
+
+TEST_CASE("an element outside of a tensor that a condition, a select or a tile guards is accepted",
+          "[dsl]") {
+  CHECK(code_of([](Sample& t) {
+          Builder& k = t.k;
+          k.parallel({8, 64}, [&](Value r, Value c) {
+            k.if_(c < 63, [&] { t.y(r, c + 1) = t.x(r, c + 1); });
+            t.y(r, c) = select(c < 63, t.x(r, c + 1), 0.0f);
+            t.y(r, min(c + 1, 63)) = 1.0f;
+          });
+          // Tiles at the edge.
+          k.parallel({8, 24}, [&](Value r, Value c) { t.y(r, t.at.x * 48 + c) = 1.0f; });
+          k.serial(0, 3, [&](Value step) {
+            k.parallel({8, 24}, [&](Value r, Value c) { t.y(r, step * 24 + c) = 1.0f; });
+          });
+          k.parallel({9, 80}, [&](Value r, Value c) { t.y(r, c) = 1.0f; });
+          k.copy(t.x.tile({0, t.at.x * 48}, {8, 24}), t.f.tile({0, 0}, {8, 24}));
+        }) == "");
+}
+
 TEST_CASE("a sum into one element by all iterations of a parallel loop is refused", "[dsl]") {
   const std::string want =
       "tessera: sample: all iterations of a parallel loop change one element, s[0, 0] "
@@ -302,4 +344,64 @@ TEST_CASE("a sum into one element by all iterations of a parallel loop is refuse
               {8}, [&](Value r) { t.k.serial(0, 60, [&](Value c) { t.s(r, 0) += t.x(r, c); }); });
           t.k.parallel({60}, [&](Value) { t.s(0, 0) = 1.0f; });
         }).empty());
+}
+
+TEST_CASE("a sum into one variable or a folded element by a parallel loop is refused", "[dsl]") {
+  const auto message = [](const std::string& element, const std::string& iterations) {
+    return "tessera: sample: all iterations of a parallel loop change one element, " + element +
+           " [ONE_ELEMENT]\n"
+           "  expected  an element of its own for each iteration\n"
+           "  got       one for " +
+           iterations +
+           "\n"
+           "  hint      use k.reduce_sum (_max, _min) of a fragment or k.reducer";
+  };
+  CHECK(rejected([](Sample& t) {
+          auto sum = t.k.var(DType::f32, 0.0f, "sum");
+          t.k.parallel({64}, [&](Value c) { sum += t.x(0, c); });
+          t.k.if_(t.k.thread() == 0, [&] { t.y(0, 0) = sum; });
+        }) == message("sum", "i = 0 .. 63"));
+  CHECK(rejected([](Sample& t) {
+          t.k.parallel({8, 60}, [&](Value r, Value c) { t.f(r, c / 2) += t.x(r, c); });
+        }) ==
+        "tessera: sample: several iterations of a parallel loop change one element, f[i, j / 2] "
+        "[ONE_ELEMENT]\n"
+        "  expected  an element of its own for each iteration\n"
+        "  got       one for (0, 0) and (0, 1)\n"
+        "  hint      use k.reduce_sum (_max, _min) of a fragment or k.reducer");
+}
+
+TEST_CASE(
+    "elements of their own, variables of an iteration and sums that threads combine are not "
+    "refused",
+    "[dsl]") {
+  CHECK(code_of([](Sample& t) {
+          Builder& k = t.k;
+          auto line = k.fragment(DType::f32, {1, 64}, "line");
+          auto turned = k.fragment(DType::f32, {60, 8}, "turned");
+          auto scratch = k.var(DType::f32, 0.0f, "scratch");
+          k.fill(line, 0.0f);
+          k.parallel({1, 64}, [&](Value, Value c) { line(0, c) += t.x(0, c); });
+          k.parallel({8, 60}, [&](Value r, Value c) {
+            turned(c, 7 - r) += 1.0f;
+            auto own = k.var(DType::f32, 0.0f, "own");
+            k.serial(0, 4, [&](Value i) { own += t.x(i, c); });
+            scratch = t.x(r, c);
+            scratch += own;
+            t.y(r, c) = scratch;
+            k.if_(c == 0, [&] { line(0, r) += 1.0f; });
+          });
+          k.parallel({8},
+                     [&](Value r) { k.serial(0, 60, [&](Value c) { line(0, r) += t.x(r, c); }); });
+        }) == "");
+  CHECK(code_of([](Sample& t) {  // each thread its own part
+          Builder& k = t.k;
+          auto part = k.var(DType::f32, 0.0f, "part");
+          k.parallel({8, 64}, [&](Value r, Value c) { part += t.x(r, c); });
+          const Value all = k.let("all", k.warp_sum(part));
+          k.if_(k.lane() == 0, [&] { t.s(0, k.warp()) = all; });
+          k.if_(k.thread() == 0, [&] { t.y(0, 0) = t.s(0, 0) + t.s(0, 1); });
+          for (const int mask : {16, 8, 4, 2, 1}) part = part + k.shuffle_xor(part, mask);
+          k.if_(k.thread() == 0, [&] { t.y(1, 0) = part * 2.0f + all; });
+        }) == "");
 }
