@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <limits>
 #include <optional>
 
@@ -22,6 +24,64 @@ void check_producer(const Recorder& r, const PipelineOptions& pipeline, SourceLo
     r.fail("PRODUCER", "a pipelined loop with `across` and `producer`", loc, "one of them", {},
            "leave out `across`: the load role goes on to the next round by itself");
   }
+}
+
+constexpr int64_t kLowest = std::numeric_limits<int32_t>::min();
+constexpr int64_t kHighest = std::numeric_limits<int32_t>::max();
+
+/// Values that an i32 may have.
+struct Range {
+  int64_t low = kLowest, high = kHighest;
+};
+
+Range range_of(const ir::Expr& e) {
+  if (ir::is_constant(e)) return {e->integer, e->integer};
+  if (e->op == ir::Op::var) {
+    const ir::Expr &lower = e->var->lower, &upper = e->var->upper;
+    Range range;
+    if (lower && ir::is_constant(lower)) range.low = lower->integer;
+    if (upper && ir::is_constant(upper)) range.high = upper->integer - 1;
+    return range;
+  }
+  if (e->type != DType::i32 || e->args.size() != 2) return {};
+  const Range a = range_of(e->args[0]), b = range_of(e->args[1]);
+  Range range;
+  switch (e->op) {
+    case ir::Op::add:
+      range = {a.low + b.low, a.high + b.high};
+      break;
+    case ir::Op::sub:
+      range = {a.low - b.high, a.high - b.low};
+      break;
+    case ir::Op::div:
+      if (a.low < 0 || b.low < 1) return {};
+      return {a.low / b.high, a.high / b.low};
+    case ir::Op::min:
+      return {std::min(a.low, b.low), std::min(a.high, b.high)};
+    case ir::Op::max:
+      return {std::max(a.low, b.low), std::max(a.high, b.high)};
+    default:
+      return {};
+  }
+  const bool wraps = range.low < kLowest || range.high > kHighest;
+  return wraps ? Range{} : range;
+}
+
+/// True if the numbers of the loop, one step past its end and the distance of its bounds among them, are i32.
+bool stays_in_i32(const ir::Loop& loop) {
+  if (loop.begin->type != DType::i32) return true;
+  const Range begin = range_of(loop.begin), end = range_of(loop.extents[0]),
+              step = range_of(loop.step);
+  const bool has_distance =
+      end.high - begin.low <= kHighest - 1 && end.low - begin.high >= kLowest + 1;
+  if (step.low < 1) {
+    return has_distance && step.low > kLowest && begin.high - end.low - step.low <= kHighest &&
+           begin.low + step.low >= kLowest && end.high + step.high <= kHighest;
+  }
+  // Bounds that the kernel computes are left as they are.
+  const bool is_open = !ir::is_constant(loop.begin) || !ir::is_constant(loop.extents[0]);
+  return is_open || ((loop.kind != ir::LoopKind::pipelined || has_distance) &&
+                     end.high - 1 + step.high <= kHighest);
 }
 
 }  // namespace
@@ -77,6 +137,19 @@ void Builder::loop(ir::LoopKind kind, Arg begin, Arg end, Arg step,
   if (ir::is_constant(node.step, 0)) {
     recorder_->fail("LOOP_STEP", "the step of a loop is 0", loc, "another number", "0");
   }
+  if (!stays_in_i32(node)) {
+    const auto wide = [&](const Arg& bound) {
+      return Arg(cast(DType::i64, bound.as(type, recorder_.get())), loc);
+    };
+    const auto narrow = [&](const Value& i) { body(let("i", cast(DType::i32, i), loc)); };
+    if (kind != ir::LoopKind::pipelined) {
+      return counted_loop(wide(begin).value(), wide(end).value(), wide(step).value(), narrow, loc);
+    }
+    const Value first = wide(begin).value();
+    return loop(
+        kind, cast(DType::i64, 0), wide(end).value() - first, cast(DType::i64, 1),
+        [&](const Value& round) { narrow(first + round); }, loc, pipeline);
+  }
   if (!ir::is_constant(node.step) || node.step->integer < 0) {
     const Value first = begin.as(type, recorder_.get()), last = end.as(type, recorder_.get());
     return counted_loop(first, last, step.as(type, recorder_.get()), body, loc);
@@ -122,10 +195,11 @@ void Builder::loop(ir::LoopKind kind, Arg begin, Arg end, Arg step,
 void Builder::counted_loop(const Value& begin, const Value& end, const Value& step,
                            const std::function<void(const Value&)>& body, SourceLoc loc) {
   recorder_->check_in_scope(step.expr(), loc);
-  const bool descends = ir::is_constant(step.expr());
   Value rounds;
-  if (descends) {
-    rounds = ceil_div(max(begin - end, cast(begin.dtype(), 0)), -step.expr()->integer);
+  if (ir::is_constant(step.expr())) {
+    const int64_t width = step.expr()->integer;
+    const Value distance = width < 0 ? begin - end : end - begin;
+    rounds = ceil_div(max(distance, cast(begin.dtype(), 0)), std::abs(width));
   } else {
     assume(step != 0, loc);
     const Value up = step > 0;

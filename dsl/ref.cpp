@@ -28,6 +28,11 @@ bool is_part(const ir::Region& region, size_t d) {
   return !ir::equal(region.extents[d], region.buffer->shape[d]);
 }
 
+/// What messages call the buffer.
+const std::string& name_of(const ir::Buffer& buffer) {
+  return buffer.stands_for.empty() ? buffer.name : buffer.stands_for;
+}
+
 /// True if the region has no outside in dimension d. Reads outside a global tensor give 0 and
 /// writes are dropped, but a tile of a tile ends where the outer tile ends.
 bool has_no_outside(const ir::Region& region, size_t d) {
@@ -45,8 +50,8 @@ Ref Ref::index(std::vector<Arg> indices) const {
   const SourceLoc loc = indices.front().loc();
   const auto& buffer = *region_.buffer;
   if (indices.size() > region_.order.size()) {
-    recorder_->fail("RANK", fmt::format("'{}' is indexed with too many values", buffer.name), loc,
-                    fmt::format("at most {}", region_.order.size()),
+    recorder_->fail("RANK", fmt::format("'{}' is indexed with too many values", name_of(buffer)),
+                    loc, fmt::format("at most {}", region_.order.size()),
                     fmt::format("{}", indices.size()));
   }
   ir::Region part = region_;
@@ -68,7 +73,7 @@ Ref Ref::index(std::vector<Arg> indices) const {
         }
         recorder_->fail("OOB_CONST",
                         fmt::format("index of {}'{}' is out of range",
-                                    is_part(region_, d) ? "a tile of " : "", buffer.name),
+                                    is_part(region_, d) ? "a tile of " : "", name_of(buffer)),
                         arg.loc(), fmt::format("0 <= index < {}", to_string(extent)),
                         fmt::format("{} in dimension {}{}", corner.value, d, reached(corner)), {},
                         corner.loop);
@@ -186,6 +191,7 @@ Ref Ref::reshape(std::vector<int64_t> shape, SourceLoc loc) const {
   }
   ir::Buffer view;
   view.name = buffer.name;
+  view.stands_for = buffer.stands_for;
   view.dtype = buffer.dtype;
   view.space = buffer.space;
   view.alias_of = buffer.alias_of ? buffer.alias_of : region_.buffer;

@@ -53,6 +53,21 @@ int64_t extent_from_end(const std::vector<int64_t>& shape, size_t from_end) {
   return from_end < shape.size() ? shape[shape.size() - 1 - from_end] : 1;
 }
 
+/// A fragment of what is computed of `source`; messages call it so.
+Ref made_of(const Ref& source, DType dtype, const std::vector<int64_t>& shape, std::string name,
+            const std::string& what, SourceLoc loc) {
+  const ir::Buffer& from = *source.region().buffer;
+  ir::Buffer buffer;
+  buffer.shape = constant_shape(*source.recorder(), shape, name, loc);
+  buffer.name = std::move(name);
+  buffer.stands_for =
+      fmt::format("{} {}", what, from.stands_for.empty() ? from.name : from.stands_for);
+  buffer.dtype = dtype;
+  buffer.space = ir::Space::fragment;
+  buffer.loc = loc;
+  return source.recorder()->new_buffer(std::move(buffer));
+}
+
 }  // namespace
 
 Tile::Tile(std::shared_ptr<const Node> node) : node_(std::move(node)) {}
@@ -98,7 +113,7 @@ Ref Tile::ref(SourceLoc loc) const {
     leaf->ref->recorder()->fail("NOT_A_BUFFER", "an expression of tiles is used as a buffer", loc,
                                 "the tile of a buffer", "an expression", "k.evaluate(tile).ref()");
   }
-  return *node_->ref;
+  return node_->axis ? node_->ref->reshape(node_->shape, loc) : *node_->ref;
 }
 
 Tile Tile::with_axis(int axis) const {
@@ -247,15 +262,19 @@ Tile Builder::reduce(ir::ReduceOp op, const Tile& from, Axis axis, SourceLoc loc
   const Ref buffer = (is_fragment ? from : evaluate(from, loc)).ref(loc);
   const DType dtype =
       is_float(from.dtype()) && from.dtype() != DType::f64 ? DType::f32 : from.dtype();
+  const auto result = [&](const std::vector<int64_t>& extents) {
+    return made_of(buffer, dtype, extents, "reduced", fmt::format("reduce_{} of", ir::name(op)),
+                   loc);
+  };
   if (rank == 1) {
-    const Ref to = fragment(dtype, {1}, "reduced", loc);
+    const Ref to = result({1});
     const Ref line = is_whole(buffer.region()) ? buffer : evaluate(from, loc).ref(loc);
     reduce(op, line.reshape({1, from.shape()[0]}, loc), to, Axis(1), loc);
     return Tile(to, loc);
   }
   std::vector<int64_t> shape = from.shape();
   shape.erase(shape.begin() + d);
-  const Ref to = fragment(dtype, shape, "reduced", loc);
+  const Ref to = result(shape);
   reduce(op, buffer, to, Axis(d), loc);
   return Tile(to, loc).with_axis(d);
 }
@@ -281,7 +300,7 @@ TileBest Builder::best(ir::ReduceOp op, const Tile& from, Axis axis, SourceLoc l
                        ? extents.size() - static_cast<size_t>(-static_cast<int>(axis))
                        : static_cast<size_t>(axis);
   // The lowest index whose element is the value. Others stand for the last index, which never precedes one.
-  const Ref places = fragment(DType::i32, extents, "places", loc);
+  const Ref places = made_of(*tile.node_->ref, DType::i32, extents, "places", "places in", loc);
   parallel_loop(
       extents,
       [&](const std::vector<Value>& index) {

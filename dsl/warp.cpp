@@ -20,6 +20,11 @@ void require_warps(const Recorder& r, const char* what, SourceLoc loc) {
 Value collective(Recorder& r, CollectiveKind kind, std::vector<ir::Expr> args, DType type,
                  int width, SourceLoc loc) {
   require_warps(r, std::string(name(kind)).c_str(), loc);
+  if (r.parallel_depth > 0) {
+    r.fail("NESTED_PARALLEL", "a shuffle, vote or reduction of a warp inside a parallel loop", loc,
+           "a statement of every thread", "one per iteration; which lanes have which is open",
+           "use k.reduce_sum (_max, _min) or k.reducer, or put it before or after the loop");
+  }
   if (width < 1 || width > 32 || (width & (width - 1)) != 0) {
     r.fail("SHUFFLE_WIDTH", fmt::format("the width of {} must be a power of two", name(kind)), loc,
            "1, 2, 4, 8, 16 or 32", fmt::format("{}", width));

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "codegen/analysis/evaluate.h"
 #include "codegen/tile_ir/effects.h"
 #include "dsl/base/error.h"
 
@@ -37,19 +38,58 @@ void redirect(ir::Stmt& stmt, const FragmentUse& use, const ir::BufferRef& to) {
   move_buffers(stmt, {[](ir::Region&) {}, element});
 }
 
-/// True if the iterations are the elements and each first stores to its own: then the old values do
-/// not matter.
-bool overwrites_all(const ir::Loop& loop, const FragmentUse& use) {
+/// True if the iterations are the elements in their order.
+bool is_identity(const ir::Loop& loop, const FragmentUse& use) {
   if (use.indices.size() != loop.vars.size()) return false;
   for (size_t d = 0; d < use.indices.size(); ++d) {
     const bool is_axis = use.indices[d]->op == ir::Op::var && use.indices[d]->var == loop.vars[d];
     if (!is_axis || !ir::equal(use.buffer->shape[d], loop.extents[d])) return false;
   }
+  return true;
+}
+
+/// True if each iteration has one element and each element one iteration.
+bool is_permutation(const ir::Loop& loop, const FragmentUse& use, int num_vars) {
+  constexpr int64_t kMostElements = 1 << 16;
+  int64_t elements = 1, iterations = 1;
+  for (const ir::Expr& extent : use.buffer->shape) elements *= extent->integer;
+  for (const ir::Expr& extent : loop.extents) iterations *= extent->integer;
+  if (elements != iterations || elements > kMostElements) return false;
+  std::vector<bool> stored(static_cast<size_t>(elements));
+  Environment environment(num_vars);
+  for (int64_t iteration = 0; iteration < iterations; ++iteration) {
+    int64_t rest = iteration;
+    for (size_t v = loop.vars.size(); v-- > 0; rest /= loop.extents[v]->integer) {
+      environment.set(*loop.vars[v], rest % loop.extents[v]->integer);
+    }
+    for (const ir::Stmt& stmt : loop.body) {
+      const auto* let = std::get_if<ir::Let>(&stmt.node);
+      if (let == nullptr) continue;
+      const auto value = evaluate(let->value, environment);
+      value ? environment.set(*let->var, *value) : environment.clear(*let->var);
+    }
+    int64_t element = 0;
+    for (size_t d = 0; d < use.indices.size(); ++d) {
+      const int64_t extent = use.buffer->shape[d]->integer;
+      const auto index = evaluate(use.indices[d], environment);
+      if (!index || *index < 0 || *index >= extent) return false;
+      element = element * extent + *index;
+    }
+    if (stored[static_cast<size_t>(element)]) return false;
+    stored[static_cast<size_t>(element)] = true;
+  }
+  return true;
+}
+
+/// True if each element has an iteration that first stores to it: then the old values do not matter.
+bool overwrites_all(const ir::Loop& loop, const FragmentUse& use, int num_vars) {
   for (const ir::Stmt& stmt : loop.body) {
     if (const auto* load = std::get_if<ir::ElementLoad>(&stmt.node)) {
       if (load->buffer->id == use.buffer->id) return false;
     } else if (const auto* store = std::get_if<ir::ElementStore>(&stmt.node)) {
-      if (store->buffer->id == use.buffer->id) return true;
+      if (store->buffer->id != use.buffer->id) continue;
+      return same_indices(store->indices, use.indices) &&
+             (is_identity(loop, use) || is_permutation(loop, use, num_vars));
     } else if (!std::holds_alternative<ir::Let>(stmt.node)) {
       return false;
     }
@@ -59,7 +99,8 @@ bool overwrites_all(const ir::Loop& loop, const FragmentUse& use) {
 
 /// Of a loop that reads `use`: a narrower fragment that it overwrites in whole and does not read. To stage what
 /// it writes there moves fewer bytes, and the loop computes where its values are.
-std::optional<FragmentUse> narrower_result(const ir::Loop& loop, const FragmentUse& use) {
+std::optional<FragmentUse> narrower_result(const ir::Loop& loop, const FragmentUse& use,
+                                           int num_vars) {
   if (use.written) return std::nullopt;
   for (const ir::Stmt& stmt : loop.body) {
     const auto* store = std::get_if<ir::ElementStore>(&stmt.node);
@@ -71,7 +112,7 @@ std::optional<FragmentUse> narrower_result(const ir::Loop& loop, const FragmentU
       is_read = is_read || (!writes && storage_of(*buffer).id == storage_of(*result.buffer).id);
     });
     const bool is_narrower = bits(dtype) >= 8 && bits(dtype) < bits(use.buffer->dtype);
-    if (is_narrower && !is_read && overwrites_all(loop, result)) return result;
+    if (is_narrower && !is_read && overwrites_all(loop, result, num_vars)) return result;
   }
   return std::nullopt;
 }
@@ -131,7 +172,8 @@ std::string FragmentStaging::stage(const ir::Stmt* at, const FragmentUse& misfit
   const SourceLoc loc = stmt.loc;
   const auto* parallel = std::get_if<ir::Loop>(&stmt.node);
   const FragmentUse use =
-      parallel != nullptr ? narrower_result(*parallel, misfit).value_or(misfit) : misfit;
+      parallel != nullptr ? narrower_result(*parallel, misfit, kernel_.num_vars).value_or(misfit)
+                          : misfit;
   const ir::BufferRef staged = shared_copy(*use.buffer, loc);
   std::vector<ir::Stmt> before, after;
   auto* reduce = std::get_if<ir::Reduce>(&stmt.node);
@@ -152,7 +194,7 @@ std::string FragmentStaging::stage(const ir::Stmt* at, const FragmentUse& misfit
     before.push_back(copy(use.buffer, staged, loc));
   } else {
     const auto* loop = std::get_if<ir::Loop>(&stmt.node);
-    if (loop == nullptr || !use.written || !overwrites_all(*loop, use)) {
+    if (loop == nullptr || !use.written || !overwrites_all(*loop, use, kernel_.num_vars)) {
       before.push_back(copy(use.buffer, staged, loc));
     }
     redirect(stmt, use, staged);

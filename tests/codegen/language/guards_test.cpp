@@ -1,0 +1,316 @@
+// What undefined and unusual places do: fragments that are written in another order, tiles' results as buffers,
+// loops whose bounds reach the ends of i32.
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <vector>
+
+#include "codegen/lower.h"
+#include "tests/support/catch.h"
+#include "tests/support/matchers.h"
+#include "tests/support/run_kernel.h"
+
+namespace tessera {
+namespace {
+
+using dsl::Arg;
+using dsl::Axis;
+using dsl::Builder;
+using dsl::Ref;
+using dsl::Tile;
+using dsl::Value;
+using test::HostTensor;
+
+constexpr auto kF32 = DType::f32;
+constexpr auto kI32 = DType::i32;
+constexpr int64_t kLowest = std::numeric_limits<int32_t>::min();
+constexpr int64_t kHighest = std::numeric_limits<int32_t>::max();
+
+}  // namespace
+
+TEST_CASE("a fragment that a loop writes whole in another order needs no fill before",
+          "[language]") {
+  Builder k("other_order");
+  auto x = k.input("x", kI32, {8, 64});
+  auto y = k.output("y", kI32, {8, 64});
+  auto z = k.output("z", kI32, {64, 8});
+  k.launch({1}, {.threads = 64});
+  auto t = k.fragment(kI32, {8, 64}, "t");
+  k.parallel({8, 64}, [&](Value r, Value c) { t(r, 63 - c) = x(r, c); });
+  k.copy(t, y);
+  auto u = k.fragment(kI32, {64, 8}, "u");
+  k.parallel({8, 64}, [&](Value r, Value c) {
+    const Value place = k.let("place", (c * 5 + 3) % 64);
+    u(place, 7 - r) = x(r, c);
+  });
+  k.copy(u, z);
+  const HostTensor in = test::iota(kI32, {8, 64});
+  const HostTensor reversed(kI32, {8, 64}), turned(kI32, {64, 8});
+  test::run_kernel(k.finish(), {&in, &reversed, &turned});
+  bool same = true;
+  for (int64_t r = 0; r < 8; ++r) {
+    for (int64_t c = 0; c < 64; ++c) {
+      const double value = static_cast<double>(r * 64 + c);
+      same = same && reversed.value(r * 64 + 63 - c) == value;
+      same = same && turned.value((c * 5 + 3) % 64 * 8 + 7 - r) == value;
+    }
+  }
+  CHECK(same);
+}
+
+TEST_CASE("a fragment of which a loop leaves elements out is still told to be undefined",
+          "[language]") {
+  Builder k("left_out");
+  auto x = k.input("x", kI32, {64});
+  auto y = k.output("y", kI32, {64});
+  k.launch({1}, {.threads = 64});
+  auto t = k.fragment(kI32, {64}, "t");
+  k.parallel({63}, [&](Value c) { t(63 - c) = x(c); });
+  k.copy(t, y);
+  const ir::Kernel kernel = k.finish();
+  const HostTensor in = test::iota(kI32, {64});
+  const HostTensor out(kI32, {64});
+  const std::string text = test::error_of([&] { test::run_kernel(kernel, {&in, &out}); });
+  CAPTURE(text);
+  CHECK(text.find("[UNINITIALISED]") != std::string::npos);
+}
+
+TEST_CASE("the result of argmax and of reductions is a buffer of the shape that the page says",
+          "[language]") {
+  Builder k("best_of_row");
+  auto x = k.input("x", kF32, {4, 64});
+  auto y = k.output("y", kF32, {4, 3});
+  k.launch({1}, {.threads = 64});
+  auto row = k.fragment(kF32, {4, 64}, "row");
+  k.copy(x, row);
+  auto [best, where] = k.argmax(Tile(row), Axis(1));
+  const Tile sums = k.reduce_sum(Tile(row), Axis(1));
+  CHECK(best.shape() == std::vector<int64_t>{4, 1});
+  const Ref value = best.ref(), place = where.ref(), sum = sums.ref();
+  k.parallel({4, 1}, [&](Value i, Value j) {
+    y(i, 0) = value(i, j);
+    y(i, 1) = f32(place(i, 0));
+    y(i, 2) = sum(i, 0);
+  });
+  CHECK(test::error_of([&] {
+          value(0, 0, 0);
+        }).find("'reduce_max of row' is indexed with too many values [RANK]") != std::string::npos);
+  HostTensor in(kF32, {4, 64});
+  for (int64_t i = 0; i < in.size(); ++i) in.set_value(i, static_cast<double>(i * 37 % 101));
+  const HostTensor out(kF32, {4, 3});
+  test::run_kernel(k.finish(), {&in, &out});
+  for (int64_t r = 0; r < 4; ++r) {
+    double best_value = -1, sum_of_row = 0;
+    int64_t best_place = 0;
+    for (int64_t c = 0; c < 64; ++c) {
+      const double v = in.value(r * 64 + c);
+      sum_of_row += v;
+      if (v <= best_value) continue;
+      best_value = v;
+      best_place = c;
+    }
+    CHECK(out.value(r * 3) == best_value);
+    CHECK(out.value(r * 3 + 1) == static_cast<double>(best_place));
+    CHECK(out.value(r * 3 + 2) == sum_of_row);
+  }
+}
+
+namespace {
+
+/// range(begin, end, step) of Python.
+struct Bounds {
+  int64_t begin, end, step;
+};
+std::vector<int64_t> range(const Bounds& b) {
+  std::vector<int64_t> result;
+  for (int64_t i = b.begin; b.step > 0 ? i < b.end : i > b.end; i += b.step) result.push_back(i);
+  return result;
+}
+
+const std::vector<Bounds> kBounds = {{kHighest - 5, kHighest, 3},
+                                     {kHighest - 2, kHighest, 1},
+                                     {kHighest - 10, kHighest, 1 << 30},
+                                     {kLowest, kLowest + 3, 1},
+                                     {kLowest, kHighest, kHighest},
+                                     {kHighest, kLowest, -(1 << 30)},
+                                     {kLowest + 2, kLowest, -1},
+                                     {kHighest, kLowest, kLowest},
+                                     {kHighest, kLowest, 1},
+                                     {kLowest, kHighest, -1},
+                                     {5, 5, 1},
+                                     {7, -7, 2},
+                                     {-7, 8, 5},
+                                     {8, -7, -5},
+                                     {kHighest - 1, kHighest, kHighest}};
+
+}  // namespace
+
+TEST_CASE("loops whose bounds reach the ends of i32 have the rounds of Python's range",
+          "[language]") {
+  const auto cases = static_cast<int64_t>(kBounds.size());
+  Builder k("ends");
+  auto bounds = k.input("bounds", kI32, {cases, 3});
+  auto y = k.output("y", kI32, {3, cases, 8});  // a count, and the indices
+  k.launch({1}, {.threads = 32});
+  k.parallel({3, cases, 8}, [&](Value i, Value j, Value l) { y(i, j, l) = 0; });
+  k.sync();
+  k.if_(k.thread() == 0, [&] {
+    for (int64_t number = 0; number < cases; ++number) {
+      const Bounds& b = kBounds[static_cast<size_t>(number)];
+      const auto noted = [&](int64_t kind) {
+        return [&k, y, kind, number](const Value& i) {
+          const Value count = k.let("count", y(kind, number, 0) + 1);
+          y(kind, number, 0) = count;
+          y(kind, number, min(count, 7)) = i;
+        };
+      };
+      const Value begin = bounds(number, 0), end = bounds(number, 1), step = bounds(number, 2);
+      k.serial(b.begin, b.end, noted(0), b.step);
+      const bool stays = b.step < 0 || b.end - 1 + b.step <= kHighest;
+      if (stays) {
+        k.serial(begin, end, noted(1), b.step);
+      } else {
+        k.serial(b.begin, b.end, noted(1), b.step);
+      }
+      k.serial(begin, end, noted(2), step);
+    }
+  });
+  HostTensor in(kI32, {cases, 3});
+  for (int64_t i = 0; i < cases; ++i) {
+    const Bounds& b = kBounds[static_cast<size_t>(i)];
+    in.set_value(i * 3, static_cast<double>(b.begin));
+    in.set_value(i * 3 + 1, static_cast<double>(b.end));
+    in.set_value(i * 3 + 2, static_cast<double>(b.step));
+  }
+  const HostTensor out(kI32, {3, cases, 8});
+  test::run_kernel(k.finish(), {&in, &out});
+  for (int64_t i = 0; i < 3 * cases; ++i) {
+    const Bounds& b = kBounds[static_cast<size_t>(i % cases)];
+    CAPTURE(i / cases, b.begin, b.end, b.step);
+    const std::vector<int64_t> want = range(b);
+    std::vector<int64_t> got;
+    for (int64_t n = 1; n <= std::min<int64_t>(static_cast<int64_t>(out.value(i * 8)), 7); ++n) {
+      got.push_back(static_cast<int64_t>(out.value(i * 8 + n)));
+    }
+    CHECK(out.value(i * 8) == static_cast<double>(want.size()));
+    CHECK(got == want);
+  }
+}
+
+TEST_CASE("a pipelined loop whose bounds reach the ends of i32 has the rounds of Python's range",
+          "[language]") {
+  const std::vector<Bounds> all = {{kHighest - 3, kHighest, 1},
+                                   {kLowest, kLowest + 3, 1},
+                                   {kHighest, kLowest, 1},
+                                   {kHighest, kHighest - 1, 1},
+                                   {-2, 3, 1},
+                                   {4, -4, 1}};
+  const auto cases = static_cast<int64_t>(all.size());
+  Builder k("pipelined_ends");
+  auto x = k.input("x", kI32, {8, 32});
+  auto y = k.output("y", kI32, {cases, 32});
+  k.launch({1}, {.threads = 32});
+  for (int64_t number = 0; number < cases; ++number) {
+    const Bounds& b = all[static_cast<size_t>(number)];
+    auto tile = k.shared(kI32, {32}, "tile");
+    auto sum = k.fragment(kI32, {32}, "sum");
+    k.fill(sum, 0);
+    k.pipelined(b.begin, b.end, 2, [&](Value i) {
+      k.copy(x.tile({i - b.begin, 0}, {1, 32}), tile);
+      k.parallel({32}, [&](Value c) { sum(c) = sum(c) * 10 + tile(c) + 1; });
+    });
+    k.copy(sum, y.tile({number, 0}, {1, 32}));
+  }
+  HostTensor in(kI32, {8, 32});
+  for (int64_t i = 0; i < in.size(); ++i) in.set_value(i, static_cast<double>(i / 32));
+  const HostTensor out(kI32, {cases, 32});
+  test::run_kernel(k.finish(), {&in, &out});
+  for (int64_t number = 0; number < cases; ++number) {
+    int64_t want = 0, round = 0;
+    for (size_t n = 0; n < range(all[static_cast<size_t>(number)]).size(); ++n) {
+      want = want * 10 + ++round;
+    }
+    CAPTURE(number);
+    CHECK(out.value(number * 32) == static_cast<double>(want));
+    CHECK(out.value(number * 32 + 31) == static_cast<double>(want));
+  }
+}
+
+namespace {
+
+/// What is said of a kernel of 64 threads that sums x f32 [8, 64].
+std::string refusal(const std::function<void(Builder&, const Ref& x)>& body) {
+  return test::error_of([&] {
+    Builder k("sums");
+    auto x = k.input("x", kF32, {8, 64});
+    auto y = k.output("y", kF32, {8});
+    k.launch({1}, {.threads = 64});
+    body(k, x);
+    k.if_(k.thread() == 0, [&] { y(0) = 1.0f; });
+    codegen::lower(k.finish());
+  });
+}
+
+}  // namespace
+
+TEST_CASE("a sum into one element of a fragment by all iterations of a parallel loop is refused",
+          "[language]") {
+  const auto starts = [](const std::string& text, const std::string& element,
+                         const std::string& iterations) {
+    CAPTURE(text);
+    CHECK(text.starts_with("tessera: sums: all iterations of a parallel loop change one element, " +
+                           element +
+                           " [ONE_ELEMENT]\n"
+                           "  expected  an element of its own for each iteration\n"
+                           "  got       one for " +
+                           iterations +
+                           "\n"
+                           "  hint      use k.reduce_sum (_max, _min) of a fragment or k.reducer\n"
+                           "  at        "));
+    CHECK(text.find("guards_test.cpp") != std::string::npos);
+  };
+  starts(refusal([](Builder& k, const Ref& x) {
+           auto sum = k.fragment(kF32, {1}, "sum");
+           k.fill(sum, 0.0f);
+           k.parallel({1, 64}, [&](Value r, Value c) { sum(r) += x(r, c); });
+         }),
+         "sum[i]", "j = 0 .. 63");
+  starts(refusal([](Builder& k, const Ref& x) {
+           auto sum = k.fragment(kF32, {1}, "sum");
+           k.fill(sum, 0.0f);
+           k.parallel({64}, [&](Value c) { sum(0) = sum(0) + x(0, c); });
+         }),
+         "sum[0]", "i = 0 .. 63");
+  starts(refusal([](Builder& k, const Ref& x) {
+           auto row = k.fragment(kF32, {8, 64}, "row"), best = k.fragment(kF32, {8}, "best");
+           k.copy(x, row);
+           k.fill(best, 0.0f);
+           k.parallel({8, 64}, [&](Value r, Value c) {
+             const Value old = k.let("old", best(r));
+             best(r) = max(old, row(r, c));
+           });
+         }),
+         "best[i]", "j = 0 .. 63");
+  starts(refusal([](Builder& k, const Ref& x) {
+           auto sum = k.fragment(kF32, {8}, "sum");
+           k.fill(sum, 0.0f);
+           k.parallel({8, 64}, [&](Value r, Value c) { k.if_(r < 7, [&] { sum(r) += x(r, c); }); });
+         }),
+         "sum[i]", "j = 0 .. 63");
+}
+
+TEST_CASE("a warp's reduction inside a parallel loop, whose lanes the compiler chooses, is refused",
+          "[language]") {
+  Builder k("partners");
+  auto x = k.input("x", kF32, {64});
+  auto y = k.output("y", kF32, {64});
+  k.launch({1}, {.threads = 64});
+  const std::string text =
+      test::error_of([&] { k.parallel({64}, [&](Value c) { y(c) = k.warp_sum(x(c)); }); });
+  CHECK(text.find("a shuffle, vote or reduction of a warp inside a parallel loop "
+                  "[NESTED_PARALLEL]") != std::string::npos);
+}
+
+}  // namespace tessera
