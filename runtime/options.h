@@ -58,7 +58,7 @@ struct Options {
   int64_t cache_max_bytes = int64_t{2} << 30;
   int64_t cache_max_entries = 50000;
   /// How long a process waits for another process on this host that compiles the same kernel,
-  /// before it compiles too.
+  /// before it compiles too; and for one that changes the tuned tile sizes, before that is an error.
   int peer_patience_ms = 10000;
   JitMode jit = JitMode::on;
   TuneMode tune = TuneMode::cached;
@@ -119,8 +119,9 @@ TESSERA_API std::vector<SwitchInfo> switches();
 /// bounds, more than 256 `jobs`.
 TESSERA_API void check_options(const Options& options);
 
-/// Reads the switches of the runtime. Never throws: a bad value keeps the default and an unknown TESSERA_
-/// name is ignored, each with a line in `warnings`.
+/// Reads the switches of the runtime. Never throws: a bad value counts as the strictest one (kernels are not
+/// compiled, the cache is not used, calls trap), else keeps the default, and an unknown TESSERA_ name is ignored,
+/// each with a line in `warnings`.
 TESSERA_API Options options_from(const Environment& environment);
 
 }  // namespace tessera::runtime

@@ -50,6 +50,12 @@ std::string_view text_of(const Digest& digest) {
 
 }  // namespace
 
+bool is_bundle_path(const std::string& path) {
+  struct stat info = {};
+  if (stat(path.c_str(), &info) == 0) return S_ISREG(info.st_mode);
+  return path.ends_with(".tsb");
+}
+
 std::optional<Bundle> Bundle::open(const std::string& path, CacheTrust trust, std::string& problem,
                                    const std::string& secret) {
   Bundle bundle;

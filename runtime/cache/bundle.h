@@ -22,6 +22,10 @@
 
 namespace tessera::runtime {
 
+/// True for a cache root that is a bundle: a file, or a path that ends in .tsb and is missing. No
+/// folder is made where a bundle was expected.
+bool is_bundle_path(const std::string& path);
+
 /// An opened bundle. open() verifies the index, find() and at() verify each kernel.
 class Bundle {
  public:

@@ -85,6 +85,14 @@ void share_with_group(int fd, CacheTrust trust, mode_t mode) {
   if (trust == CacheTrust::group && fd >= 0) static_cast<void>(fchmod(fd, mode));
 }
 
+// A umask such as 0777 takes the file from its owner, too.
+void keep_readable(int fd) {
+  constexpr mode_t kOwner = S_IRUSR | S_IWUSR;
+  struct stat info = {};
+  if (fstat(fd, &info) != 0 || (info.st_mode & kOwner) == kOwner) return;
+  static_cast<void>(fchmod(fd, (info.st_mode & 0777) | kOwner));
+}
+
 constexpr int kFolderFlags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
 
 void pause_before_retry(int attempt) {
@@ -124,7 +132,7 @@ std::string read_all(int fd, size_t size, std::string& bytes) {
   while (done < size) {
     const ssize_t count = read(fd, bytes.data() + done, size - done);
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return error_text(errno);
+    if (count < 0) return "cannot be read: " + error_text(errno);
     if (count == 0) break;
     done += static_cast<size_t>(count);
   }
@@ -167,16 +175,18 @@ std::string staging_name() {
                      random(), random(), random(), random());
 }
 
-// Writes a new file `staged` with these bytes. Removes it again on failure.
+// Writes a new file `staged` with these bytes. Removes it again on failure. NFS reports a full disk
+// when the file is flushed, so no unflushed file may replace another.
 std::string write_staged(const Folder& staging, const std::string& staged, std::string_view bytes,
-                         mode_t mode, bool is_durable) {
+                         mode_t mode) {
   const NoWriteSignals guard;
   const Descriptor fd(openat(staging.fd.get(), staged.c_str(),
                              O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode));
   if (!fd) return error_text(errno);
+  keep_readable(fd.get());
   share_with_group(fd.get(), staging.trust, 0640);
   std::string problem = write_all(fd.get(), bytes);
-  if (problem.empty() && is_durable && fsync(fd.get()) != 0) problem = error_text(errno);
+  if (problem.empty() && fsync(fd.get()) != 0) problem = error_text(errno);
   if (!problem.empty()) unlinkat(staging.fd.get(), staged.c_str(), 0);
   return problem;
 }
@@ -269,6 +279,22 @@ Descriptor open_file(const std::string& path, CacheTrust trust, std::string& pro
   return problem.empty() ? std::move(fd) : Descriptor();
 }
 
+std::string why_not_writable(const std::string& path) {
+  std::string existing = without_last_slash(path);
+  struct stat info = {};
+  while (lstat(existing.c_str(), &info) != 0 && errno == ENOENT) {
+    const size_t slash = existing.rfind('/');
+    if (slash == std::string::npos) break;
+    existing.resize(std::max<size_t>(slash, 1));
+  }
+  const std::string file = existing + "/" + staging_name();
+  const Descriptor fd(
+      open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+  if (!fd) return error_text(errno);
+  unlink(file.c_str());
+  return "";
+}
+
 bool is_on_network(const std::string& path) {
   constexpr std::array<int64_t, 7> kMagics = {0x6969,       // NFS
                                               0x0BD00BD0,   // Lustre
@@ -314,7 +340,9 @@ FileBytes read_file(const Folder& folder, const std::string& name, int64_t max_b
   for (int attempt = 0;; ++attempt) {
     const auto give_up = [&](int error) {
       file.missing = error == ENOENT || error == ESTALE;
-      file.problem = error == ELOOP ? "is a symbolic link" : error_text(error);
+      file.is_stale = error == ESTALE;
+      file.problem =
+          error == ELOOP ? "is a symbolic link" : "cannot be opened: " + error_text(error);
       return attempt >= kStaleRetries || error != ESTALE;
     };
     if (fstatat(folder.fd.get(), name.c_str(), &file.seen, AT_SYMLINK_NOFOLLOW) != 0) {
@@ -353,7 +381,7 @@ FileBytes read_named_file(const std::string& path, int64_t max_bytes) {
 std::string publish_file(const Folder& staging, const Folder& folder, const std::string& name,
                          std::string_view bytes) {
   const std::string staged = staging_name();
-  std::string problem = write_staged(staging, staged, bytes, 0600, true);
+  std::string problem = write_staged(staging, staged, bytes, 0600);
   if (!problem.empty()) return problem;
   problem = move_into_place(staging.fd.get(), staged, folder.fd.get(), name);
   // Some file systems cannot sync a folder; the entry is verified when read, so this may fail.
@@ -363,7 +391,7 @@ std::string publish_file(const Folder& staging, const Folder& folder, const std:
 
 std::string replace_file(const Folder& folder, const std::string& name, std::string_view bytes) {
   const std::string staged = staging_name();
-  std::string problem = write_staged(folder, staged, bytes, 0666, false);
+  std::string problem = write_staged(folder, staged, bytes, 0644);
   if (!problem.empty()) return problem;
   if (renameat(folder.fd.get(), staged.c_str(), folder.fd.get(), name.c_str()) == 0) return "";
   problem = error_text(errno);
@@ -390,6 +418,14 @@ std::string clear_place(const Folder& folder, const std::string& name, const str
     return "it is not empty and was renamed to " + aside;
   }
   return "it cannot be renamed: " + error_text(errno);
+}
+
+// An OFD lock belongs to the open file, not to the process: it also excludes other threads.
+FileLock lock_file(int fd) {
+  struct flock lock = {};
+  lock.l_type = F_WRLCK;
+  if (fcntl(fd, F_OFD_SETLK, &lock) == 0) return FileLock::taken;
+  return errno == EAGAIN || errno == EACCES ? FileLock::held_by_another : FileLock::unsupported;
 }
 
 bool is_staged_name(std::string_view name) {

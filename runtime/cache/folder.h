@@ -61,7 +61,8 @@ inline constexpr int64_t kMaxFileBytes = int64_t{256} << 20;
 struct FileBytes {
   std::optional<std::string> bytes;
   std::string problem;
-  bool missing = false;
+  bool missing = false;   // a reader finds nothing: there is no file, or its handle stays stale
+  bool is_stale = false;  // missing by ESTALE only: a network mount may still have the file
   struct stat seen = {};
 };
 FileBytes read_file(const Folder& folder, const std::string& name,
@@ -72,6 +73,10 @@ FileBytes read_named_file(const std::string& path, int64_t max_bytes);
 
 /// Opens a file by path for reading, under the same conditions. `problem` says why not.
 Descriptor open_file(const std::string& path, CacheTrust trust, std::string& problem);
+
+/// Why no file can be made in a folder, or a missing folder where it should be; "" if one was made. It is removed
+/// again. For diagnostics.
+std::string why_not_writable(const std::string& path);
 
 /// True if the path, or its existing part, is on a network or user-space file system. Only
 /// diagnostics use it: it explains slow starts.
@@ -86,7 +91,8 @@ std::optional<std::vector<std::string>> names_in(const Folder& folder);
 std::string publish_file(const Folder& staging, const Folder& folder, const std::string& name,
                          std::string_view bytes);
 
-/// Does the same but replaces an existing file. The umask decides its mode.
+/// Does the same but replaces an existing file. The file gets mode 0644 less the umask: read_file
+/// trusts it whatever the umask is.
 std::string replace_file(const Folder& folder, const std::string& name, std::string_view bytes);
 
 /// Removes the file that was read, unless another one replaced it. False if it stays.
@@ -95,6 +101,10 @@ bool remove_if_unchanged(const Folder& folder, const std::string& name, const st
 /// Removes the entry that was read. Renames a folder in its place that is not empty. Returns a note
 /// for the warning, or "".
 std::string clear_place(const Folder& folder, const std::string& name, const struct stat& seen);
+
+/// Locks an open file until it is closed. `unsupported`: the file system has no locks.
+enum class FileLock { taken, held_by_another, unsupported };
+FileLock lock_file(int fd);
 
 /// True for the name of a file being written: "tessera-<host>-<pid>-<32 digits>".
 bool is_staged_name(std::string_view name);

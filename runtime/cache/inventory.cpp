@@ -87,13 +87,6 @@ void add_files(const Folder& folder, const StoredEntry& place, std::vector<Store
   }
 }
 
-// An OFD lock: held while this descriptor is open, and not by the whole process.
-bool take_lock(int fd) {
-  struct flock lock = {};
-  lock.l_type = F_WRLCK;
-  return fcntl(fd, F_OFD_SETLK, &lock) == 0;
-}
-
 }  // namespace
 
 std::string StoredEntry::path() const {
@@ -109,21 +102,30 @@ std::string StoredEntry::op() const {
   return key().empty() ? "" : name.substr(0, name.find('-'));
 }
 
-std::vector<StoredEntry> list_entries(const Folder& root) {
+std::vector<StoredEntry> list_entries(const Folder& root, std::vector<std::string>* problems) {
   std::vector<StoredEntry> entries;
-  const Folder texts = open_inside(root, kTextFolder, Missing::leave);
+  const auto open_listed = [&](const Folder& parent, const std::string& name,
+                               const std::string& path) {
+    Folder folder = open_inside(parent, name, Missing::leave);
+    if (problems && !folder.fd && !folder.missing) {
+      problems->push_back(path + " " + folder.problem);
+    }
+    return folder;
+  };
+  const Folder texts = open_listed(root, kTextFolder, kTextFolder);
   if (texts.fd) add_files(texts, {kTextFolder, "", "", "", 0, 0, {}}, entries);
   for (const std::string& schema : all_names_in(root)) {
     if (!is_schema_name(schema)) continue;
-    const Folder schema_folder = open_inside(root, schema, Missing::leave);
+    const Folder schema_folder = open_listed(root, schema, schema);
     if (!schema_folder.fd) continue;
     for (const std::string& target : all_names_in(schema_folder)) {
       if (!parse_target(target)) continue;
-      const Folder target_folder = open_inside(schema_folder, target, Missing::leave);
+      const std::string path = schema + "/" + target;
+      const Folder target_folder = open_listed(schema_folder, target, path);
       if (!target_folder.fd) continue;
       for (const std::string& shard : all_names_in(target_folder)) {
         if (!are_digits(shard, 2)) continue;
-        const Folder folder = open_inside(target_folder, shard, Missing::leave);
+        const Folder folder = open_listed(target_folder, shard, path + "/" + shard);
         if (folder.fd) add_files(folder, {schema, target, shard, "", 0, 0, {}}, entries);
       }
     }
@@ -145,12 +147,14 @@ bool remove_entry(const Folder& root, const StoredEntry& entry) {
 }
 
 int64_t prune(const Folder& root, CacheLimits limits, time_t now) {
+  // The lock saves work: two processes may prune at once. A full disk, where its file cannot be
+  // made, or a file system without locks is no reason to keep everything.
   const Descriptor lock(
       openat(root.fd.get(), kPruneLock, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
-  if (!lock) return -1;
+  if (!lock && errno != ENOSPC && errno != EDQUOT) return -1;
   // Another user of a shared folder must be able to take the lock as well.
-  if (root.trust == CacheTrust::group) static_cast<void>(fchmod(lock.get(), 0660));
-  if (!take_lock(lock.get())) return -1;
+  if (lock && root.trust == CacheTrust::group) static_cast<void>(fchmod(lock.get(), 0660));
+  if (lock && lock_file(lock.get()) == FileLock::held_by_another) return -1;
   std::vector<StoredEntry> entries = list_entries(root);
   int64_t bytes = 0;
   for (const StoredEntry& entry : entries) bytes += entry.bytes;

@@ -30,8 +30,10 @@ struct StoredEntry {
   std::string key() const;  // 64 digits, or "" of a text
 };
 
-/// Lists every entry and text below `root`. Skips folders that are not trusted.
-std::vector<StoredEntry> list_entries(const Folder& root);
+/// Lists every entry and text below `root`. Skips folders that cannot be opened or are not trusted, with a line
+/// in `problems` for each.
+std::vector<StoredEntry> list_entries(const Folder& root,
+                                      std::vector<std::string>* problems = nullptr);
 
 /// Opens the folder that holds an entry.
 Folder open_folder_of(const Folder& root, const StoredEntry& entry);

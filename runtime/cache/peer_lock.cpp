@@ -23,23 +23,22 @@ std::string folder_path() {
   return *path;
 }
 
-// An OFD lock belongs to the open file, not to the process: it also excludes other threads.
-bool lock_file(int fd) {
-  struct flock lock = {};
-  lock.l_type = F_WRLCK;
-  return fcntl(fd, F_OFD_SETLK, &lock) == 0;
-}
-
 }  // namespace
 
 PeerLock::PeerLock(const std::string& key, std::chrono::milliseconds patience)
-    : folder_(open_root(folder_path(), Missing::create)), name_(key.substr(0, 32) + ".lock") {
+    : PeerLock(open_root(folder_path(), Missing::create), key.substr(0, 32) + ".lock", patience) {}
+
+PeerLock::PeerLock(Folder folder, std::string name, std::chrono::milliseconds patience)
+    : folder_(std::move(folder)), name_(std::move(name)) {
   if (!folder_.fd) return;
   const auto deadline = std::chrono::steady_clock::now() + patience;
   auto pause = std::chrono::milliseconds(1);
   while (!try_lock()) {
     waited_ = true;
-    if (std::chrono::steady_clock::now() >= deadline) return;
+    if (std::chrono::steady_clock::now() >= deadline) {
+      gave_up_ = true;
+      return;
+    }
     std::this_thread::sleep_for(pause);
     pause = std::min(2 * pause, std::chrono::milliseconds(20));
   }
@@ -50,7 +49,9 @@ bool PeerLock::try_lock() {
   const int folder = folder_.fd.get();
   Descriptor fd(openat(folder, name_.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (!fd) return true;
-  if (!lock_file(fd.get())) return errno != EAGAIN && errno != EACCES;
+  if (folder_.trust == CacheTrust::group) static_cast<void>(fchmod(fd.get(), 0660));
+  const FileLock lock = lock_file(fd.get());
+  if (lock != FileLock::taken) return lock == FileLock::unsupported;
   // The last holder may have removed the file after we opened it. Our lock then excludes nobody.
   struct stat ours = {};
   struct stat named = {};

@@ -67,14 +67,22 @@ TESSERA_API void merge_tuned(std::vector<TunedEntry>& into, const std::vector<Tu
 /// "nvidia-h200_132sm.json".
 TESSERA_API std::string tuned_file_name(std::string_view device, int64_t num_sms);
 
-/// The user's folder: Options::tune_dir, else "tuned" below the first cache root, else "".
+/// Most bytes of a file of entries.
+inline constexpr int64_t kMostTunedBytes = int64_t{16} << 20;
+
+/// The user's folder: Options::tune_dir, else "tuned" below the folder that the cache writes (see
+/// cache_root.h), else "".
 TESSERA_API std::string tuned_folder(const Options& options);
 
 /// The user's entries for a GPU model; none if there is no file. Never throws.
 TESSERA_API TunedFile read_tuned(const Options& options, std::string_view device, int64_t num_sms);
+/// The user's entries for all GPU models. Each problem names its file.
+TESSERA_API TunedFile read_all_tuned(const Options& options);
 
-/// Changes the user's entries for a GPU model: other processes see the file before or after, never
-/// half of it, and none loses an entry of another. Returns an error text or "".
+/// Changes the user's entries for a GPU model. Other processes see the file before or after, never
+/// half of it, and lose no entry; without locks of the file system the last of two that write at
+/// once wins. Returns an error text or "". A file of which something cannot be read is an error and
+/// stays as it is; so does one that another process keeps locked for Options::peer_patience_ms.
 TESSERA_API std::string change_tuned(const Options& options, std::string_view device,
                                      int64_t num_sms,
                                      const std::function<void(std::vector<TunedEntry>&)>& change);

@@ -86,6 +86,16 @@ int fsync(int fd) {
   return fails(FileCall::sync, "") ? -1 : real(fd);
 }
 
+int fcntl(int fd, int command, ...) {
+  va_list rest;
+  va_start(rest, command);
+  void* const argument = va_arg(rest, void*);  // or a number, in the same register
+  va_end(rest);
+  static const auto real = next<int (*)(int, int, ...)>("fcntl");
+  if (command == F_OFD_SETLK && fails(FileCall::lock, "")) return -1;
+  return real(fd, command, argument);
+}
+
 int linkat(int from, const char* old_name, int to, const char* name, int flags) noexcept {
   static const auto real = next<int (*)(int, const char*, int, const char*, int)>("linkat");
   return fails(FileCall::link, name) ? -1 : real(from, old_name, to, name, flags);

@@ -9,7 +9,7 @@
 namespace tessera::test {
 
 /// A call that the cache makes.
-enum class FileCall { open, open_for_writing, write, sync, link, rename, make_folder };
+enum class FileCall { open, open_for_writing, write, sync, link, rename, make_folder, lock };
 
 /// While it lives, calls of one kind on paths that end with or contain `part` fail with `error`
 /// (all of them if it is empty). One at a time.

@@ -68,6 +68,25 @@ void fill_home(const std::string& home) {
 
 }  // namespace
 
+TEST_CASE("cache names the folders that it cannot read, and fails", "[cli][cache]") {
+  const TemporaryFolder folder;
+  const std::string cache = folder.path("cache"), open = cache + "/v2";
+  std::filesystem::create_directories(open + "/sm_90a/aa");
+  write_text(cache + "/CACHEDIR.TAG",
+             "Signature: 8a477f597d28d172789f06886806bc55\n# Compiled kernels of Tessera.");
+  std::filesystem::permissions(open, std::filesystem::perms::all);
+  for (const char* name : {"", "/CACHEDIR.TAG"}) {
+    std::filesystem::permissions(cache + name, std::filesystem::perms::owner_all);
+  }
+  for (const char* word : {"ls", "du", "verify", "clear"}) {
+    CAPTURE(word);
+    const ProgramResult result = run_tessera({"cache", word}, cache);
+    CHECK(result.exit_code == 1);
+    CHECK(result.err ==
+          "tessera: not read: " + open + " is writable by group or others (mode 0777)\n");
+  }
+}
+
 TEST_CASE(
     "a home folder named as the cache loses no file to compile, prune, clear, eviction, sweep",
     "[cli][cache][slow]") {

@@ -1,5 +1,9 @@
 // tessera tune without a GPU: candidates, and the stored entries (T11).
 
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#include <filesystem>
 #include <map>
 #include <string>
 #include <vector>
@@ -219,6 +223,70 @@ TEST_CASE("tune prunes what no kernel can use, and keeps what is of unknown ones
   CHECK(stored.entries()[0].key.op == "transpose");
   CHECK(stored.entries()[1].key.op == "own");
   CHECK(stored.run({"prune"}).out == "nothing to prune\n");
+}
+
+TEST_CASE("tune import keeps every entry under a umask that lets a group write", "[cli][tune]") {
+  Stored from, to;
+  for (const char* op : {"a", "b", "c"}) from.add(entry_of(op, 64, "2026-01-01"));
+  const std::string file = from.folder.path("all.json");
+  REQUIRE(from.run({"export", file}).exit_code == 0);
+  const mode_t before = ::umask(002);
+  const ProgramResult imported = to.run({"import", file});
+  ::umask(before);
+  CHECK(imported.out == "3 entries\n");
+  CHECK(to.entries().size() == 3);
+}
+
+TEST_CASE("tune import stores all entries of a file, or none on a full disk", "[cli][tune]") {
+  Stored to;
+  to.add(entry_of("before", 64, "2026-01-01"));
+  std::vector<runtime::TunedEntry> many;
+  for (int i = 0; i < 2000; ++i) {  // took a minute when each was written by itself
+    many.push_back(entry_of("op" + std::to_string(i), 64, "2026-01-01"));
+  }
+  const std::string file = to.folder.path("all.json");
+  write_text(file, encode_tuned(many));
+  struct rlimit limit = {};
+  REQUIRE(::getrlimit(RLIMIT_FSIZE, &limit) == 0);
+  const struct rlimit small = {16384, limit.rlim_max};
+  REQUIRE(::setrlimit(RLIMIT_FSIZE, &small) == 0);
+  const ProgramResult full = to.run({"import", file});
+  REQUIRE(::setrlimit(RLIMIT_FSIZE, &limit) == 0);
+  CHECK(full.exit_code == 1);
+  CHECK(full.out == "0 entries\n");
+  CHECK(full.err == "tessera: not stored: " + to.options.tune_dir +
+                        "/nvidia-h200_132sm.json cannot be written: File too large\n");
+  CHECK(to.entries().size() == 1);
+  CHECK(to.run({"import", file}).out == "2000 entries\n");
+  CHECK(to.entries().size() == 2001);
+}
+
+TEST_CASE("tune names the stored files that it cannot read, and fails", "[cli][tune]") {
+  Stored stored;
+  stored.add(entry_of("transpose", 64, "2026-01-01"));
+  const std::string bad = stored.options.tune_dir + "/nvidia-b200_148sm.json";
+  write_text(bad, "[");
+  const std::string file = stored.folder.path("all.json");
+  for (const std::vector<std::string>& words : std::vector<std::vector<std::string>>{
+           {"ls"}, {"show", "transpose"}, {"prune"}, {"export", file}}) {
+    CAPTURE(words[0]);
+    const ProgramResult result = stored.run(words);
+    CHECK(result.exit_code == 1);
+    CHECK(result.err == "tessera: not read: " + bad + ": it is no JSON list of entries\n");
+  }
+  CHECK(stored.run({"import", file}).out == "1 entries\n");  // what could be read was exported
+}
+
+TEST_CASE("tune lists what it stored in a cache folder with files of others", "[cli][tune]") {
+  Stored from;
+  from.add(entry_of("transpose", 64, "2026-01-01"));
+  const std::string file = from.folder.path("all.json"), cache = from.folder.path("home");
+  REQUIRE(from.run({"export", file}).exit_code == 0);
+  std::filesystem::create_directory(cache);
+  write_text(cache + "/letter.txt", "not Tessera's");
+  CHECK(run_tessera({"tune", "import", file}, cache).out == "1 entries\n");
+  CHECK(run_tessera({"tune", "ls"}, cache).out.find("transpose  bytes=2") != std::string::npos);
+  CHECK(run_tessera({"tune", "export", file}, cache).out == "1 entries\n");
 }
 
 }  // namespace tessera::tests

@@ -58,7 +58,8 @@ CacheFolder opened(runtime::CacheRoot root, const std::string& secret) {
          "it " + root.folder.problem);
   }
   CacheFolder cache{root.path, std::move(root.folder), {}, secret};
-  cache.entries = runtime::list_entries(cache.folder);
+  cache.entries = runtime::list_entries(cache.folder, &cache.problems);
+  for (std::string& problem : cache.problems) problem = cache.path + "/" + problem;
   return cache;
 }
 
@@ -89,8 +90,7 @@ std::vector<CacheFolder> open_cache(const runtime::Options& options) {
   std::vector<CacheFolder> cache;
   const std::string secret = secret_of(options);
   for (const std::string& path : options.cache_roots) {
-    struct stat info = {};
-    if (stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode)) {
+    if (runtime::is_bundle_path(path)) {
       cache.push_back(opened_bundle(path, options.trust, secret));
       continue;
     }

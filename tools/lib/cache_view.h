@@ -23,6 +23,7 @@ struct CacheFolder {
   std::vector<runtime::StoredEntry> entries;
   std::string secret;                          // of the site; empty = none
   std::optional<runtime::Bundle> bundle = {};  // then there are no folder and no entries
+  std::vector<std::string> problems = {};      // folders below it whose entries are left out
 };
 
 /// The folders and bundles of these options, missing ones left out. Throws an argument error for one

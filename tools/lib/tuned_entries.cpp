@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <utility>
 
 #include "dsl/base/error.h"
@@ -15,8 +14,6 @@
 
 namespace tessera::tools {
 namespace {
-
-constexpr int64_t kMostBytes = int64_t{16} << 20;
 
 const runtime::TunedEntry* entry_of(const std::vector<runtime::TunedEntry>& entries,
                                     const runtime::TunedKey& key) {
@@ -72,28 +69,12 @@ std::string tuned_text(const runtime::TunedEntry& entry) {
   return text + table.text();
 }
 
-std::vector<runtime::TunedEntry> stored_entries(const runtime::Options& options) {
-  std::vector<std::string> paths;
-  std::error_code none;
-  for (const auto& file :
-       std::filesystem::directory_iterator(runtime::tuned_folder(options), none)) {
-    if (file.path().extension() == ".json") paths.push_back(file.path().string());
-  }
-  std::sort(paths.begin(), paths.end());
-  std::vector<runtime::TunedEntry> entries;
-  for (const std::string& path : paths) {
-    const runtime::FileBytes file = runtime::read_named_file(path, kMostBytes);
-    if (file.bytes) runtime::merge_tuned(entries, runtime::decode_tuned(*file.bytes).entries);
-  }
-  return entries;
-}
-
 kernels::jit::GpuModel tuned_model(const std::string& word) {
   std::vector<kernels::jit::GpuModel> all;
   std::vector<std::string> names;
-  std::vector<runtime::TunedEntry> entries = stored_entries(runtime::Runtime::instance().options());
-  runtime::merge_tuned(entries, runtime::all_shipped_tuned());
-  for (const runtime::TunedEntry& entry : entries) {
+  runtime::TunedFile stored = runtime::read_all_tuned(runtime::Runtime::instance().options());
+  runtime::merge_tuned(stored.entries, runtime::all_shipped_tuned());
+  for (const runtime::TunedEntry& entry : stored.entries) {
     const kernels::jit::GpuModel model = {entry.key.device, entry.key.num_sms};
     if (std::find(all.begin(), all.end(), model) != all.end()) continue;
     all.push_back(model);
@@ -108,7 +89,8 @@ kernels::jit::GpuModel tuned_model(const std::string& word) {
                .argument = "gpu",
                .expected = names.empty() ? "a GPU on which `tessera tune` has run"
                                          : fmt::format("one of: {}", fmt::join(names, "; ")),
-               .got = word});
+               .got = word,
+               .hint = stored.problems.empty() ? "" : "not read: " + stored.problems.front()});
 }
 
 std::vector<runtime::TunedEntry> tuned_entries_in(const std::string& path) {
@@ -119,7 +101,7 @@ std::vector<runtime::TunedEntry> tuned_entries_in(const std::string& path) {
                  .expected = "a file of `tessera tune --out` or `tune export`",
                  .got = got});
   };
-  const runtime::FileBytes file = runtime::read_named_file(path, kMostBytes);
+  const runtime::FileBytes file = runtime::read_named_file(path, runtime::kMostTunedBytes);
   if (!file.bytes) refuse("a file that " + file.problem);
   runtime::TunedFile tuned = runtime::decode_tuned(*file.bytes);
   if (!tuned.problems.empty()) refuse(tuned.problems.front());

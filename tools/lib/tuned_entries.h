@@ -17,9 +17,6 @@ std::string tuned_table(const std::vector<runtime::TunedEntry>& entries);
 /// An entry with all its candidates.
 std::string tuned_text(const runtime::TunedEntry& entry);
 
-/// All entries of the user's folder.
-std::vector<runtime::TunedEntry> stored_entries(const runtime::Options& options);
-
 /// The one GPU model with `word` in its name that stored or shipped entries are of.
 ///
 /// Errors: argument, naming all models, unless it is one.

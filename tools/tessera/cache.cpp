@@ -31,25 +31,48 @@ std::vector<CacheFolder> cache_here() {
   return open_cache(runtime::Runtime::instance().options());
 }
 
+/// Names the folders that were left out; true if there are none.
+bool tell_problems(const CacheFolder& cache) {
+  for (const std::string& problem : cache.problems) {
+    tell(fmt::format("tessera: not read: {}\n", problem));
+  }
+  return cache.problems.empty();
+}
+bool tell_problems(const std::vector<CacheFolder>& cache) {
+  bool is_whole = true;
+  for (const CacheFolder& folder : cache) is_whole = tell_problems(folder) && is_whole;
+  return is_whole;
+}
+
 /// A table for people, or for machines.
 int print_table(const TextTable& table, const CacheOptions& options) {
   return print(options.json ? table.json() : table.text()) ? kOk : kFailed;
 }
 
+/// A table of the whole cache.
+int print_all(TextTable (*table)(const std::vector<CacheFolder>&), const CacheOptions& options) {
+  const std::vector<CacheFolder> cache = cache_here();
+  const bool is_whole = tell_problems(cache);
+  const int result = print_table(table(cache), options);
+  return is_whole ? result : kFailed;
+}
+
 int verify(const CacheOptions& options) {
-  const Verification result = verify_cache(cache_here(), [](size_t done, size_t total) {
+  const std::vector<CacheFolder> cache = cache_here();
+  const Verification result = verify_cache(cache, [](size_t done, size_t total) {
     show_progress(fmt::format("{} of {} entries", done, total));
   });
   show_progress("");
+  const bool is_whole = tell_problems(cache) && result.damaged.empty();
   if (options.json) {
     const nlohmann::ordered_json json = {{"whole", result.good}, {"damaged", result.damaged}};
     const bool printed = print(json.dump(2) + "\n");
-    return printed && result.damaged.empty() ? kOk : kFailed;
+    return printed && is_whole ? kOk : kFailed;
   }
   for (const std::string& line : result.damaged) tell(fmt::format("tessera: {}\n", line));
   const bool printed =
       print(fmt::format("{} entries are whole, {} damaged\n", result.good, result.damaged.size()));
-  return printed && result.damaged.empty() ? kOk : kFailed;
+  return printed && is_whole ? kOk : kFailed;
 }
 
 /// The folder that programs write, if it is there: what is only read is left alone.
@@ -75,11 +98,13 @@ bool is_there(const CacheFolder& cache, const runtime::StoredEntry& entry) {
 int clear(const CacheOptions& options) {
   const std::optional<CacheFolder> cache = written_cache();
   if (!cache) return print("0 entries removed\n") ? kOk : kFailed;
+  const bool is_whole = tell_problems(*cache);
   if (options.dry_run) {
     int64_t bytes = 0;
     for (const runtime::StoredEntry& entry : cache->entries) bytes += entry.bytes;
     return print(fmt::format("{} entries of {} bytes would be removed from {}\n",
-                             cache->entries.size(), bytes, cache->path))
+                             cache->entries.size(), bytes, cache->path)) &&
+                   is_whole
                ? kOk
                : kFailed;
   }
@@ -94,7 +119,7 @@ int clear(const CacheOptions& options) {
   }
   if (kept > 0) tell(fmt::format("tessera: {} entries cannot be removed\n", kept));
   const bool printed = print(fmt::format("{} entries removed\n", removed));
-  return printed && kept == 0 ? kOk : kFailed;
+  return printed && kept == 0 && is_whole ? kOk : kFailed;
 }
 
 int prune() {
@@ -150,10 +175,8 @@ void add_cache(CLI::App& app, Command& command) {
   const auto add_json = [&](CLI::App* one) {
     one->add_flag("--json", options->json, "for machines");
   };
-  add_json(add("ls", "every entry",
-               [options] { return print_table(cache_list(cache_here()), *options); }));
-  add_json(add("du", "entries and bytes",
-               [options] { return print_table(cache_usage(cache_here()), *options); }));
+  add_json(add("ls", "every entry", [options] { return print_all(cache_list, *options); }));
+  add_json(add("du", "entries and bytes", [options] { return print_all(cache_usage, *options); }));
   add_json(add("verify", "read every entry and check its digests",
                [options] { return verify(*options); }));
   add("prune", "remove the least used beyond the bounds", prune);

@@ -4,10 +4,12 @@
 
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "kernels/jit/target.h"
 #include "runtime/driver/device.h"
 #include "runtime/runtime.h"
 #include "tools/lib/bundle_maker.h"
@@ -91,9 +93,22 @@ void check_words(const TuneWords& words) {
   }
 }
 
+/// Errors: load, if results could not be stored: found before minutes of measuring, not after.
+void check_database(int device) {
+  const kernels::jit::GpuModel model = kernels::jit::gpu_model(Device::cuda(device));
+  const std::string problem =
+      change_tuned(runtime::Runtime::instance().options(), model.name, model.num_sms, [](auto&) {});
+  if (problem.empty()) return;
+  throw Error({.kind = ErrorKind::load,
+               .what = "tune could not store what it finds",
+               .got = problem,
+               .hint = "--out FILE writes the entries to a file instead"});
+}
+
 int tune(const TuneWords& words) {
   if (words.dry_run) return list_candidates(words);
   check_words(words);
+  if (words.out.empty()) check_database(words.device);
   const std::unique_ptr<kernels::jit::CallTimer> timer = kernels::jit::gpu_timer(words.device);
   const kernels::jit::TimerScope timed(*timer);
   const std::vector<ChosenCase> cases =
@@ -102,6 +117,7 @@ int tune(const TuneWords& words) {
   const kernels::jit::TuneOptions options = {.budget_s = words.budget, .store = words.out.empty()};
   std::vector<runtime::TunedEntry> entries;
   std::vector<std::string> differing;
+  bool is_stored = true;
   for (const auto& [op, one] : cases) {
     show_progress(fmt::format("{} {}", op->name, one.label));
     const kernels::jit::TuneReport tuned =
@@ -113,6 +129,7 @@ int tune(const TuneWords& words) {
     }
     for (const std::string& line : tuned.not_stored) {
       tell(fmt::format("tessera: not stored: {}\n", line));
+      is_stored = false;
     }
   }
   show_progress("");
@@ -121,26 +138,38 @@ int tune(const TuneWords& words) {
   for (const std::string& line : differing) {
     tell(fmt::format("tessera: {}: its results differ from the standard choice's\n", line));
   }
-  return print(tuned_table(entries)) && differing.empty() ? kOk : kFailed;
+  const bool is_lost = !is_stored && words.json.empty();  // unless it is printed
+  if (is_lost) tell("tessera: `tessera tune import` takes the entries that stand on stdout\n");
+  const bool is_printed = print(is_lost ? encode_tuned(entries) : tuned_table(entries));
+  return is_printed && is_stored && differing.empty() ? kOk : kFailed;
 }
 
-/// The stored entries of an op and of GPU models with `gpu` in their name; "" is in all.
-std::vector<runtime::TunedEntry> stored_of(const std::string& op, const std::string& gpu = "") {
-  std::vector<runtime::TunedEntry> entries = stored_entries(runtime::Runtime::instance().options());
-  std::erase_if(entries, [&](const runtime::TunedEntry& entry) {
+/// The stored entries of an op and of GPU models with `gpu` in their name; "" is in all. Names the
+/// files that cannot be read.
+runtime::TunedFile stored_of(const std::string& op, const std::string& gpu = "") {
+  runtime::TunedFile stored = read_all_tuned(runtime::Runtime::instance().options());
+  std::erase_if(stored.entries, [&](const runtime::TunedEntry& entry) {
     return (!op.empty() && entry.key.op != op) || entry.key.device.find(gpu) == std::string::npos;
   });
-  return entries;
+  for (const std::string& problem : stored.problems) {
+    tell(fmt::format("tessera: not read: {}\n", problem));
+  }
+  return stored;
+}
+
+/// Prints what was made of stored entries; a failure if some of them could not be read.
+int finish(const runtime::TunedFile& stored, const std::string& text) {
+  return print(text) && stored.problems.empty() ? kOk : kFailed;
 }
 
 int list_stored(const TuneWords& words) {
-  const std::vector<runtime::TunedEntry> entries = stored_of("");
-  return print(words.as_json ? encode_tuned(entries) : tuned_table(entries)) ? kOk : kFailed;
+  const runtime::TunedFile stored = stored_of("");
+  return finish(stored, words.as_json ? encode_tuned(stored.entries) : tuned_table(stored.entries));
 }
 
 int show_stored(const TuneWords& words) {
-  const std::vector<runtime::TunedEntry> entries = stored_of(words.op);
-  if (entries.empty()) {
+  const runtime::TunedFile stored = stored_of(words.op);
+  if (stored.entries.empty()) {
     throw Error({.kind = ErrorKind::argument,
                  .op = words.op,
                  .what = "nothing is stored for it",
@@ -148,12 +177,12 @@ int show_stored(const TuneWords& words) {
                  .expected = "an op that `tessera tune ls` lists",
                  .got = words.op});
   }
-  if (words.as_json) return print(encode_tuned(entries)) ? kOk : kFailed;
+  if (words.as_json) return finish(stored, encode_tuned(stored.entries));
   std::string text;
-  for (const runtime::TunedEntry& entry : entries) {
+  for (const runtime::TunedEntry& entry : stored.entries) {
     text += (text.empty() ? "" : "\n") + tuned_text(entry);
   }
-  return print(text) ? kOk : kFailed;
+  return finish(stored, text);
 }
 
 int diff_files(const TuneWords& words) {
@@ -165,19 +194,20 @@ int diff_files(const TuneWords& words) {
 int prune_stored(const TuneWords& words) {
   const ObsoleteTuned obsolete(program_ops());
   std::string text;
-  std::map<std::pair<std::string, int64_t>, bool> models;  // with something to prune
-  for (const runtime::TunedEntry& entry : stored_of("")) {
+  std::set<std::pair<std::string, int64_t>> models;  // with something to prune
+  const runtime::TunedFile stored = stored_of("");
+  for (const runtime::TunedEntry& entry : stored.entries) {
     const std::string why = obsolete.why(entry);
     if (why.empty()) continue;
-    models[{entry.key.device, entry.key.num_sms}] = true;
+    models.emplace(entry.key.device, entry.key.num_sms);
     text += fmt::format("{} {}, {}: {}\n", entry.key.op, runtime::to_string(entry.key.spec),
                         entry.key.device, why);
   }
   bool is_done = true;
-  for (const auto& [model, unused] : models) {
+  for (const auto& [device, num_sms] : models) {
     if (words.dry_run) break;
     const std::string problem = change_tuned(
-        runtime::Runtime::instance().options(), model.first, model.second,
+        runtime::Runtime::instance().options(), device, num_sms,
         [&](std::vector<runtime::TunedEntry>& entries) {
           std::erase_if(entries, [&](const auto& entry) { return !obsolete.why(entry).empty(); });
         });
@@ -185,26 +215,37 @@ int prune_stored(const TuneWords& words) {
     tell(fmt::format("tessera: not pruned: {}\n", problem));
     is_done = false;
   }
-  return print(text.empty() ? "nothing to prune\n" : text) && is_done ? kOk : kFailed;
+  const int result = finish(stored, text.empty() ? "nothing to prune\n" : text);
+  return is_done ? result : kFailed;
 }
 
 int export_stored(const TuneWords& words) {
   OptionalOutput out(words.file);
-  const std::vector<runtime::TunedEntry> entries = stored_of(words.op, words.gpu);
-  out.write(encode_tuned(entries));
-  return print(fmt::format("{} entries\n", entries.size())) ? kOk : kFailed;
+  const runtime::TunedFile stored = stored_of(words.op, words.gpu);
+  out.write(encode_tuned(stored.entries));
+  return finish(stored, fmt::format("{} entries\n", stored.entries.size()));
 }
 
 int import_file(const TuneWords& words) {
   const std::vector<runtime::TunedEntry> entries =
       reading_arguments([&] { return tuned_entries_in(words.file); });
+  std::map<std::pair<std::string, int64_t>, std::vector<runtime::TunedEntry>> files;
   for (const runtime::TunedEntry& entry : entries) {
-    const std::string problem = publish_tuned(runtime::Runtime::instance().options(), entry);
-    if (problem.empty()) continue;
-    tell(fmt::format("tessera: not stored: {}\n", problem));
-    return kFailed;
+    files[{entry.key.device, entry.key.num_sms}].push_back(entry);
   }
-  return print(fmt::format("{} entries\n", entries.size())) ? kOk : kFailed;
+  size_t num_stored = 0;
+  for (const auto& [model, of_model] : files) {
+    const std::string problem =
+        change_tuned(runtime::Runtime::instance().options(), model.first, model.second,
+                     [&, &more = of_model](auto& stored) { merge_tuned(stored, more); });
+    if (problem.empty()) {
+      num_stored += of_model.size();
+    } else {
+      tell(fmt::format("tessera: not stored: {}\n", problem));
+    }
+  }
+  const bool is_printed = print(fmt::format("{} entries\n", num_stored));
+  return is_printed && num_stored == entries.size() ? kOk : kFailed;
 }
 
 /// `tune OP` without a subcommand.
