@@ -66,13 +66,19 @@ void complain(Options& options, std::string_view key, std::string_view expected,
       fmt::format("{}: expected {}, got '{}'; using {}", key, expected, value, kept));
 }
 
+// A word that is none of `words` counts as the last, the strictest.
 template <class Enum, size_t N>
-bool parse_word(std::string_view value, const std::array<std::pair<const char*, Enum>, N>& words,
-                Enum& result) {
+void parse_word(std::string_view key, std::string_view value, std::string_view expected,
+                const std::array<std::pair<const char*, Enum>, N>& words, Enum& result,
+                Options& options) {
+  result = words.back().second;
   for (const auto& [word, meaning] : words) {
-    if (value == word) return result = meaning, true;
+    if (value == word) {
+      result = meaning;
+      return;
+    }
   }
-  return false;
+  complain(options, key, expected, value, words.back().first);
 }
 
 // "500000", "512K", "64M", "2G".
@@ -92,12 +98,12 @@ bool parse_bytes(std::string_view value, int64_t& result) {
   return result = number << shift, true;
 }
 
-void parse_flag(std::string_view key, std::string_view value, bool& flag, Options& options) {
-  if (value == "0" || value == "1") {
-    flag = value == "1";
-  } else {
-    complain(options, key, "0 or 1", value, flag ? "1" : "0");
-  }
+// `strict` is what a value that cannot be read counts as.
+void parse_flag(std::string_view key, std::string_view value, bool strict, bool& flag,
+                Options& options) {
+  const bool is_valid = value == "0" || value == "1";
+  flag = is_valid ? value == "1" : strict;
+  if (!is_valid) complain(options, key, "0 or 1", value, strict ? "1" : "0");
 }
 
 using Parse = void (*)(const std::string& key, const std::string& value, Options& options);
@@ -119,9 +125,7 @@ constexpr Switch kSwitches[] = {
      [](const std::string& key, const std::string& value, Options& options) {
        constexpr std::array<std::pair<const char*, CacheMode>, 3> kWords = {
            {{"rw", CacheMode::read_write}, {"ro", CacheMode::read_only}, {"off", CacheMode::off}}};
-       if (!parse_word(value, kWords, options.cache)) {
-         complain(options, key, "rw, ro or off", value, "rw");
-       }
+       parse_word(key, value, "rw, ro or off", kWords, options.cache, options);
      }},
     {"TESSERA_CACHE_MAX_SIZE",
      "bound of the written folder, such as `500M` or `2G` (default); 0 = none. The "
@@ -138,10 +142,8 @@ constexpr Switch kSwitches[] = {
 
      [](const std::string& key, const std::string& value, Options& options) {
        constexpr std::array<std::pair<const char*, CacheTrust>, 2> kWords = {
-           {{"user", CacheTrust::user}, {"group", CacheTrust::group}}};
-       if (!parse_word(value, kWords, options.trust)) {
-         complain(options, key, "user or group", value, "user");
-       }
+           {{"group", CacheTrust::group}, {"user", CacheTrust::user}}};
+       parse_word(key, value, "user or group", kWords, options.trust, options);
      }},
     {"TESSERA_CACHE_KEY_FILE",
      "file with a secret (16 to 4096 bytes, mode 0600 or 0640): entries and bundles "
@@ -157,19 +159,15 @@ constexpr Switch kSwitches[] = {
             {"warn", JitMode::warn},
             {"error", JitMode::error},
             {"off", JitMode::off}}};
-       if (!parse_word(value, kWords, options.jit)) {
-         complain(options, key, "on, warn, error or off", value, "on");
-       }
+       parse_word(key, value, "on, warn, error or off", kWords, options.jit, options);
      }},
     {"TESSERA_TUNE",
      "`cached` (default): tile sizes that `tessera tune` found, where there are some; `off`: the "
      "rule of each kernel; `on`: as `cached`, and the first call of an op measures what is missing",
      [](const std::string& key, const std::string& value, Options& options) {
        constexpr std::array<std::pair<const char*, TuneMode>, 3> kWords = {
-           {{"off", TuneMode::off}, {"cached", TuneMode::cached}, {"on", TuneMode::on}}};
-       if (!parse_word(value, kWords, options.tune)) {
-         complain(options, key, "off, cached or on", value, "cached");
-       }
+           {{"on", TuneMode::on}, {"cached", TuneMode::cached}, {"off", TuneMode::off}}};
+       parse_word(key, value, "off, cached or on", kWords, options.tune, options);
      }},
     {"TESSERA_TUNE_DIR",
      "folder of the tile sizes that `tessera tune` found; default `tuned` below the written cache "
@@ -208,30 +206,28 @@ constexpr Switch kSwitches[] = {
      }},
     {"TESSERA_PDL", "`0`: no kernel begins before the one before it in its stream has ended",
      [](const std::string& key, const std::string& value, Options& options) {
-       parse_flag(key, value, options.pdl, options);
+       parse_flag(key, value, false, options.pdl, options);
      }},
     {"TESSERA_LINEINFO",
      "`1`: source lines in the binaries, for profilers; they name the generated "
      "CUDA, kept in the dump folder, else in `source` below the cache folder",
 
      [](const std::string& key, const std::string& value, Options& options) {
-       parse_flag(key, value, options.line_info, options);
+       parse_flag(key, value, false, options.line_info, options);
      }},
     {"TESSERA_CHECK_SPILLS", "`1`: a kernel that spills registers is an error",
 
      [](const std::string& key, const std::string& value, Options& options) {
-       parse_flag(key, value, options.check_spills, options);
+       parse_flag(key, value, true, options.check_spills, options);
      }},
     {"TESSERA_TRAPS",
      "on CPU tensors: `1`: every call stops at what is undefined, as `tessera run "
      "--traps` does; `0`: none; default: those of your own kernels",
 
      [](const std::string& key, const std::string& value, Options& options) {
-       if (value == "0" || value == "1") {
-         options.traps = value == "1";
-       } else {
-         complain(options, key, "0 or 1", value, "1 for own kernels, 0 for shipped ops");
-       }
+       bool traps = false;
+       parse_flag(key, value, true, traps, options);
+       options.traps = traps;
      }},
     {"TESSERA_DUMP_DIR",
      "folder for the CUDA text and compiler log of every kernel, from a warm cache "

@@ -1,6 +1,7 @@
 #include "runtime/cache/disk_cache.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -77,8 +78,7 @@ std::vector<DiskCache::Root> DiskCache::open_roots(const Options& options,
   for (const std::string& path : options.cache_roots) {
     Root root;
     root.path = path;
-    struct stat info = {};
-    root.is_bundle = stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode);
+    root.is_bundle = is_bundle_path(path);
     if (root.is_bundle) root.bundle = Bundle::open(path, options.trust, root.problem, secret);
     roots.push_back(std::move(root));
   }
@@ -91,9 +91,10 @@ bool DiskCache::is_written(size_t root_idx) const {
 }
 
 void DiskCache::report_unused(const std::string& path, const std::string& problem) {
+  const char* const kind = path.ends_with(".tsb") ? "bundle" : "cache folder";
   const bool is_open = problem.find("writable") != std::string::npos;
   log_.write_once(LogLevel::warn, "root " + path,
-                  fmt::format("cache folder {} is not used: it {}; {}", path, problem,
+                  fmt::format("{} {} is not used: it {}; {}", kind, path, problem,
                               is_open ? "chmod go-w it, or accept a group's with "
                                         "TESSERA_CACHE_TRUST=group"
                                       : "name another with TESSERA_CACHE_DIR"));
@@ -293,7 +294,7 @@ std::vector<RootStatus> DiskCache::status() const {
     status.written = is_written(i);
     status.network = is_on_network(root.path);
     if (root.is_bundle) {
-      status.exists = true;
+      status.exists = access(root.path.c_str(), F_OK) == 0;
       status.trusted = root.bundle.has_value();
       status.problem = root.problem;
     } else {

@@ -74,7 +74,7 @@ TEST_CASE("without a cache there is no folder") {
   CHECK(options.cache == CacheMode::off);
 }
 
-TEST_CASE("bad values keep the default and are said") {
+TEST_CASE("a mistyped safety switch opens nothing: TESSERA_JIT=of compiles nothing") {
   const Options options = options_from({{"TESSERA_CACHE", "maybe"},
                                         {"TESSERA_ARCH", "hopper"},
                                         {"TESSERA_LOG", "loud"},
@@ -84,20 +84,36 @@ TEST_CASE("bad values keep the default and are said") {
                                         {"TESSERA_JIT", "of"},
                                         {"TESSERA_JOBS", "0"},
                                         {"TESSERA_LINEINFO", "yes"},
+                                        {"TESSERA_TUNE", "of"},
+                                        {"TESSERA_PDL", "off"},
+                                        {"TESSERA_CHECK_SPILLS", "on"},
+                                        {"TESSERA_TRAPS", "yes"},
                                         {"HOME", "/home/u"}});
-  CHECK(options.cache == CacheMode::read_write);
+  CHECK(options.jit == JitMode::off);
+  CHECK(options.cache == CacheMode::off);
+  CHECK(options.cache_roots.empty());
+  CHECK(options.trust == CacheTrust::user);
+  CHECK(options.tune == TuneMode::off);
+  CHECK_FALSE(options.pdl);
+  CHECK(options.check_spills);
+  CHECK(options.traps == true);
+  CHECK(options.cache_max_bytes == int64_t{2} << 30);
   CHECK(options.arch.empty());
   CHECK(options.log == LogLevel::warn);
   CHECK(options.warnings ==
         Lines{"TESSERA_ARCH: expected a target such as sm_90a, got 'hopper'; using the device's",
-              "TESSERA_CACHE: expected rw, ro or off, got 'maybe'; using rw",
+              "TESSERA_CACHE: expected rw, ro or off, got 'maybe'; using off",
               "TESSERA_CACHE_MAX_SIZE: expected bytes such as 500M or 2G, or 0, got '2T'; using 2G",
               "TESSERA_CACHE_TRUST: expected user or group, got 'all'; using user",
               "unknown switch TESSERA_CAHCE is ignored",
-              "TESSERA_JIT: expected on, warn, error or off, got 'of'; using on",
+              "TESSERA_CHECK_SPILLS: expected 0 or 1, got 'on'; using 1",
+              "TESSERA_JIT: expected on, warn, error or off, got 'of'; using off",
               "TESSERA_JOBS: expected 1 to 256, got '0'; using one per core, at most 8",
               "TESSERA_LINEINFO: expected 0 or 1, got 'yes'; using 0",
-              "TESSERA_LOG: expected error, warn, info or debug, got 'loud'; using warn"});
+              "TESSERA_LOG: expected error, warn, info or debug, got 'loud'; using warn",
+              "TESSERA_PDL: expected 0 or 1, got 'off'; using 0",
+              "TESSERA_TRAPS: expected 0 or 1, got 'yes'; using 1",
+              "TESSERA_TUNE: expected off, cached or on, got 'of'; using off"});
 }
 
 TEST_CASE("an empty value is no value") {

@@ -417,7 +417,7 @@ TEST_CASE("a sink from the begin on", "[.]") {
   });
   Runtime::instance();
   CHECK(lines == std::vector<std::string>{"unknown switch TESSERA_JIBS is ignored",
-                                          "TESSERA_PDL: expected 0 or 1, got 'no'; using 1"});
+                                          "TESSERA_PDL: expected 0 or 1, got 'no'; using 0"});
 }
 
 TEST_CASE("warnings about the environment reach a sink and not stderr") {

@@ -1,5 +1,6 @@
 // What the program says without running an op: words, exit codes, listings.
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -241,7 +242,7 @@ TEST_CASE("without a folder for temporary files bench --cold says so", "[cli]") 
   CHECK(cold.err.find("tessera: cannot make a folder for temporary files\n") == 0);
 }
 
-TEST_CASE("doctor tells what it finds and never fails", "[cli]") {
+TEST_CASE("doctor tells what it finds, and does not fail for it", "[cli]") {
   const TemporaryFolder folder;
   const ProgramResult doctor = run_tessera({"doctor"}, folder.path("cache"));
   CHECK(doctor.exit_code == 0);
@@ -251,7 +252,56 @@ TEST_CASE("doctor tells what it finds and never fails", "[cli]") {
     CAPTURE(subject, doctor.out);
     CHECK(doctor.out.find(subject) != std::string::npos);
   }
-  CHECK(doctor.out.find(folder.path("cache") + ": not there yet") != std::string::npos);
+  CHECK(doctor.out.find(folder.path("cache") + ": not there yet, new entries go here\n") !=
+        std::string::npos);
+  CHECK(folder.num_files() == 0);  // it tried to make one
+}
+
+TEST_CASE("doctor fails for a bundle that is missing, and makes no folder of its name", "[cli]") {
+  const TemporaryFolder folder;
+  const std::string bundle = folder.path("nosuch.tsb");
+  const ProgramResult doctor = run_tessera({"doctor"}, bundle);
+  CHECK(doctor.exit_code == 1);
+  CHECK(doctor.out.find("cache        read only\nroot         " + bundle +
+                        ": MISSING, a bundle\n") != std::string::npos);
+  CHECK(doctor.out.find("PROBLEM      bundle " + bundle +
+                        " is not used: it cannot be opened: No such file or directory\n") !=
+        std::string::npos);
+  CHECK(doctor.out.find("no kernel runs on a GPU") == std::string::npos);
+  CHECK(run_tessera({"doctor", "--json"}, bundle).exit_code == 1);
+  const ProgramResult listed = run_tessera({"cache", "ls"}, bundle);
+  CHECK(listed.exit_code == 1);
+  CHECK(listed.err.find("tessera: bundle " + bundle + " cannot be used\n") == 0);
+  CHECK(run_tessera({"tune", "ls"}, bundle).exit_code == 0);
+  CHECK(folder.num_files() == 0);
+}
+
+TEST_CASE("doctor fails where nothing is compiled and no bundle is named", "[cli]") {
+  const TemporaryFolder folder;
+  for (const char* mode : {"off", "of"}) {  // a mistyped switch counts as the strictest
+    const ProgramResult doctor =
+        run_tessera({"doctor"}, folder.path("cache"), {"TESSERA_JIT=" + std::string(mode)});
+    CAPTURE(mode, doctor.out);
+    CHECK(doctor.exit_code == 1);
+    CHECK(doctor.out.find("PROBLEM      nothing is compiled (TESSERA_JIT=off), and "
+                          "TESSERA_CACHE_DIR names no bundle that can be used: no kernel runs on a "
+                          "GPU\n") != std::string::npos);
+  }
+}
+
+TEST_CASE("doctor says where new entries cannot go", "[cli]") {
+  const TemporaryFolder folder;
+  const ProgramResult nowhere = run_tessera({"doctor"}, "/proc/x/cache");
+  CHECK(nowhere.exit_code == 0);
+  CHECK(nowhere.out.find("root         /proc/x/cache: not there yet, new entries CANNOT go here: "
+                         "No such file or directory\n") != std::string::npos);
+  const std::string open = folder.path("open");
+  std::filesystem::create_directory(open);
+  std::filesystem::permissions(open, std::filesystem::perms::all);
+  CHECK(run_tessera({"doctor"}, open)
+            .out.find("cache        read only\nroot         " + open +
+                      ": NOT trusted, new entries CANNOT go here: it is writable by group or "
+                      "others (mode 0777)\n") != std::string::npos);
 }
 
 TEST_CASE("doctor shows every switch that is set, and a site key that cannot be used", "[cli]") {

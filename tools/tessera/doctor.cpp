@@ -1,10 +1,12 @@
-// tessera doctor: everything a bug report needs, in one paste. Never fails because something is
-// missing.
+// tessera doctor: everything a bug report needs, in one paste. Fails only if kernels cannot come from
+// where the user said that they come from: a bundle is missing, or nothing may be compiled and there
+// is no bundle.
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <sstream>
@@ -13,6 +15,7 @@
 #include "kernels/op.h"
 #include "runtime/build_info.h"
 #include "runtime/cache/disk_cache.h"
+#include "runtime/cache/folder.h"
 #include "runtime/cache/site_key.h"
 #include "runtime/driver/device.h"
 #include "runtime/driver/device_activity.h"
@@ -79,27 +82,58 @@ std::string about_nvrtc(runtime::Runtime& runtime) {
   }
 }
 
+/// ", new entries go here" or why not; "" for a root that is only read.
+std::string about_new_entries(const runtime::RootStatus& root) {
+  if (!root.written) return "";
+  const bool is_refused = root.exists && !root.trusted;
+  const std::string problem = is_refused ? root.problem : runtime::why_not_writable(root.path);
+  return problem.empty()
+             ? ", new entries go here"
+             : fmt::format(", new entries CANNOT go here: {}{}", is_refused ? "it " : "", problem);
+}
+
+std::string about_root(const runtime::RootStatus& root) {
+  const std::string state = !root.exists   ? root.bundle ? "MISSING" : "not there yet"
+                            : root.trusted ? "trusted"
+                                           : "NOT trusted";
+  const std::string kind = fmt::format("{}{}", root.bundle ? ", a bundle" : "",
+                                       root.network ? ", on a network file system" : "");
+  const bool is_refused = root.exists && !root.trusted && !root.written;
+  return fmt::format("{}: {}{}{}{}", root.path, state, kind, about_new_entries(root),
+                     is_refused ? ", it " + root.problem : "");
+}
+
 std::string about_cache(const runtime::Runtime& runtime) {
+  const std::vector<runtime::RootStatus> roots = runtime.cache_roots();
+  const bool is_written = std::any_of(roots.begin(), roots.end(), [](const auto& root) {
+    return root.written && (root.trusted || !root.exists);
+  });
+  const bool is_off = runtime.options().cache == runtime::CacheMode::off;
+  std::string text = line("cache", is_off          ? "off"
+                                   : roots.empty() ? "none on disk"
+                                   : is_written    ? "read and written"
+                                                   : "read only");
+  for (const runtime::RootStatus& root : roots) text += line("root", about_root(root));
+  return text;
+}
+
+constexpr const char* kProblem = "PROBLEM";
+
+/// A line for each reason for which kernels do not come from where they should.
+std::string about_problems(const runtime::Runtime& runtime) {
   std::string text;
-  switch (runtime.options().cache) {
-    case runtime::CacheMode::read_write:
-      text = line("cache", "read and written");
-      break;
-    case runtime::CacheMode::read_only:
-      text = line("cache", "read only");
-      break;
-    case runtime::CacheMode::off:
-      text = line("cache", "off");
-      break;
-  }
+  bool has_bundle = false;
   for (const runtime::RootStatus& root : runtime.cache_roots()) {
-    const char* state = !root.exists ? "not there yet" : root.trusted ? "trusted" : "NOT trusted";
-    const std::string kind = fmt::format("{}{}", root.bundle ? ", a bundle" : "",
-                                         root.network ? ", on a network file system" : "");
-    text +=
-        line("root", fmt::format("{}: {}{}{}{}", root.path, state, kind,
-                                 root.written ? ", new entries go here" : "",
-                                 root.problem.empty() || !root.exists ? "" : ", " + root.problem));
+    if (!root.bundle) continue;
+    has_bundle = has_bundle || root.trusted;
+    if (!root.trusted) {
+      text += line(kProblem, fmt::format("bundle {} is not used: it {}", root.path, root.problem));
+    }
+  }
+  if (runtime.options().jit == runtime::JitMode::off && !has_bundle) {
+    text += line(kProblem,
+                 "nothing is compiled (TESSERA_JIT=off), and TESSERA_CACHE_DIR names no "
+                 "bundle that can be used: no kernel runs on a GPU");
   }
   return text;
 }
@@ -160,6 +194,7 @@ std::string doctor_text() {
   text += line("code", info.stamp);
   text += about_environment();
   for (const std::string& warning : runtime.options().warnings) text += line("warning", warning);
+  text += about_problems(runtime);
   return text;
 }
 
@@ -181,20 +216,22 @@ std::vector<std::pair<std::string, std::string>> facts_of(const std::string& tex
 }
 
 int doctor(bool as_json) {
-  const std::string text = doctor_text();
+  const auto facts = facts_of(doctor_text());
+  const bool is_well = std::none_of(facts.begin(), facts.end(),
+                                    [](const auto& fact) { return fact.first == kProblem; });
   if (as_json) {
     nlohmann::ordered_json list = nlohmann::ordered_json::array();
-    for (const auto& [subject, fact] : facts_of(text)) {
+    for (const auto& [subject, fact] : facts) {
       list.push_back({{"subject", subject}, {"text", fact}});
     }
-    return print(list.dump(2) + "\n") ? kOk : kFailed;
+    return print(list.dump(2) + "\n") && is_well ? kOk : kFailed;
   }
   std::string shown;
-  for (const auto& [subject, fact] : facts_of(text)) {
+  for (const auto& [subject, fact] : facts) {
     const std::string blanks(subject.size() < 11 ? 11 - subject.size() : 0, ' ');
     shown += painted(subject, Paint::bold, STDOUT_FILENO) + blanks + "  " + indented(fact) + "\n";
   }
-  return print(shown) ? kOk : kFailed;
+  return print(shown) && is_well ? kOk : kFailed;
 }
 
 }  // namespace

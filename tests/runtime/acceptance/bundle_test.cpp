@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "runtime/cache/manifest.h"
+#include "runtime/cache/tuned.h"
 #include "runtime/record.h"
 #include "runtime/surroundings.h"
 #include "tests/runtime/fake_process.h"
@@ -96,6 +97,25 @@ TEST_CASE("with a bundle and TESSERA_JIT=off no compiler is opened (R22.10)") {
           "usual forms, --specs FILE one of what TESSERA_RECORD=FILE recorded; name it in "
           "TESSERA_CACHE_DIR");
   CHECK_FALSE(opened_nvrtc(fake));
+}
+
+TEST_CASE("a bundle that is missing is said once, and no folder takes its place") {
+  FakeCuda fake;
+  const ScratchFolder scratch;
+  const std::string path = scratch / "nosuch.tsb";
+  Options options;
+  options.cache_roots = {path};
+  Process process(fake, options);
+  CHECK(process.runtime->image(process.with_spec("a"), kTarget)->source == "text of a");
+  CHECK(process.runtime->image(process.with_spec("b"), kTarget)->source == "text of b");
+  CHECK(process.lines ==
+        std::vector<std::string>{"bundle " + path +
+                                 " is not used: it cannot be opened: No such file or directory; "
+                                 "name another with TESSERA_CACHE_DIR"});
+  CHECK(publish_tuned(options, {}) ==
+        "the folder of tile sizes is not set: there is no cache folder, but the bundle " + path +
+            "; set TESSERA_TUNE_DIR");
+  CHECK_FALSE(std::filesystem::exists(path));
 }
 
 TEST_CASE("a bundle serves a machine without a compiler, what it lacks needs one (R9.2)") {
@@ -182,7 +202,7 @@ TEST_CASE("a damaged bundle is said once and passed over") {
   std::string said;
   SECTION("its index") {
     bytes[60] = static_cast<char>(bytes[60] ^ 1);
-    said = "cache folder " + path + " is not used: it is damaged (index)";
+    said = "bundle " + path + " is not used: it is damaged (index)";
   }
   SECTION("its length") {
     bytes.resize(bytes.size() - 1);
@@ -194,7 +214,7 @@ TEST_CASE("a damaged bundle is said once and passed over") {
   }
   SECTION("its head") {
     bytes.resize(20);
-    said = "cache folder " + path + " is not used: it is not a bundle";
+    said = "bundle " + path + " is not used: it is not a bundle";
   }
   put(path, bytes);
   Process process(fake, path);
