@@ -132,6 +132,7 @@ cu::Result allocate(cu::DevicePtr* pointer, size_t) {
 }
 cu::Result launch(const cu::LaunchConfig* config, cu::Function, void** arguments, void**) {
   ++g_state->num_launches;
+  if (g_state->on_launch) g_state->on_launch(*config, arguments);
   g_state->grid[0] = config->grid_x;
   g_state->grid[1] = config->grid_y;
   g_state->grid[2] = config->grid_z;

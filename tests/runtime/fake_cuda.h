@@ -4,6 +4,7 @@
 // globals.
 
 #include <atomic>
+#include <functional>
 #include <optional>
 #include <set>
 #include <string>
@@ -27,6 +28,7 @@ struct FakeState {
   int load_result = 0;                     // of cuLibraryLoadData...
   std::atomic<int> num_refused_loads = 0;  // ...for so many calls; then it works
   int launch_result = 0;
+  std::function<void(const runtime::cu::LaunchConfig&, void** arguments)> on_launch;
   int device_of_streams = 0;  // of every stream but the default ones
   int stream_result = 0;      // of cuStreamGetCtx
   int capture_status = 0;

@@ -1,5 +1,6 @@
 #pragma once
-// What the driver alone costs: the launches of a plan with everything filled in before.
+// What the driver alone costs: the launches of a plan with everything filled in before. They are
+// those of the plan but for access policy windows.
 
 #include <cstdint>
 #include <span>
@@ -7,6 +8,8 @@
 
 #include "kernels/jit/launch_plan.h"
 #include "runtime/driver/driver.h"
+#include "runtime/launch.h"
+#include "runtime/tensor_map.h"
 
 namespace tessera::tools {
 
@@ -22,10 +25,12 @@ class BareLaunches {
 
  private:
   struct Ready {
-    std::vector<int64_t> values;
-    std::vector<void*> arguments;
+    const runtime::LoadedKernel* kernel = nullptr;
     runtime::cu::LaunchConfig config = {};
-    runtime::cu::Function function = nullptr;
+    std::vector<int64_t> values;
+    std::vector<runtime::TensorMap> maps;
+    runtime::cu::DevicePtr barrier = 0;  // of a cooperative kernel
+    std::vector<void*> arguments;        // point to those
   };
   std::vector<Ready> ready_;
 };
