@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <regex>
 #include <set>
+#include <sstream>
 
 #include "runtime/options.h"
 #include "tests/support/catch.h"
@@ -72,6 +73,26 @@ TEST_CASE("generated parts of pages are up to date (U49)", "[pages]") {
   const ProgramResult docs = run_tessera({"docs", test::in_source("."), "--check"});
   CHECK(docs.err == "");
   CHECK(docs.exit_code == 0);
+}
+
+TEST_CASE("every header that a page for users names is installed", "[pages]") {
+  const std::string text = read_text(test::in_source("tools/cmake/public_headers.txt"));
+  std::set<std::string> installed;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) installed.insert(line);
+  const std::regex header("(?:dsl|runtime|kernels|tools)/[a-z0-9_/]+\\.h\\b");
+  int count = 0;
+  for (const Page& page : pages()) {
+    // Pages for those who change Tessera name its inside.
+    if (page.path.starts_with("codegen/") || page.path.starts_with(".github/")) continue;
+    const std::sregex_iterator end;
+    for (std::sregex_iterator at(page.text.begin(), page.text.end(), header); at != end; ++at) {
+      CAPTURE(page.path, at->str());
+      CHECK(installed.count(at->str()) == 1);
+      ++count;
+    }
+  }
+  CHECK(count > 10);
 }
 
 TEST_CASE("the README has at most 120 lines (U50)", "[pages]") {

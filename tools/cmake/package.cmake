@@ -1,7 +1,7 @@
 # The targets tessera::... for other projects, in a build tree and installed; what `cmake --install` puts where.
 #   tessera_runtime      the shared library
 #   tessera_development  archives, headers, CMake and pkg-config files
-#   tessera_tools        the program
+#   tessera_tools        the program, and its archives for own kernels
 include(CMakePackageConfigHelpers)
 
 set(rooms dsl codegen runtime jit kernels)
@@ -43,6 +43,15 @@ if(TARGET tessera)
   add_executable(tessera::cli ALIAS tessera)
   set_target_properties(tessera PROPERTIES EXPORT_NAME cli)
 endif()
+set(program_parts)  # installed where the program is; it needs the archives of all rooms
+if(TARGET tessera_program)
+  add_library(tessera::program ALIAS tessera_program)
+  set_target_properties(tessera_program PROPERTIES EXPORT_NAME program)
+  set_target_properties(tessera_tool_library PROPERTIES EXPORT_NAME tool_library)
+  if(TARGET tessera AND NOT TESSERA_SHARED)
+    set(program_parts tessera_program tessera_tool_library)
+  endif()
+endif()
 
 # A project that exports a library of its own which links these can do so whether or not it installs them.
 list(TRANSFORM exported PREPEND tessera_)
@@ -59,8 +68,9 @@ install(EXPORT tesseraTargets NAMESPACE tessera:: DESTINATION ${package_folder} 
   ${unless_wanted})
 export(EXPORT tesseraTargets NAMESPACE tessera:: FILE ${PROJECT_BINARY_DIR}/tesseraTargets.cmake)
 if(TARGET tessera)
-  install(TARGETS tessera EXPORT tesseraProgram RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT tessera_tools
-    ${unless_wanted})
+  install(TARGETS tessera ${program_parts} EXPORT tesseraProgram
+    RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT tessera_tools ${unless_wanted}
+    ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT tessera_tools ${unless_wanted})
   install(EXPORT tesseraProgram NAMESPACE tessera:: DESTINATION ${package_folder} COMPONENT tessera_tools
     ${unless_wanted})
   export(EXPORT tesseraProgram NAMESPACE tessera:: FILE ${PROJECT_BINARY_DIR}/tesseraProgram.cmake)

@@ -1,5 +1,5 @@
 #pragma once
-// Kernels of one's own in the program: link tessera_program, write a line like that below beside a
+// Kernels of one's own in the program: link tessera::program, write a line like that below beside a
 // kernel, and `list`, `show`, `check`, `bench`, `compile` and `run` know it like a shipped op.
 
 #include <concepts>
