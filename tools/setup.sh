@@ -100,7 +100,23 @@ build_in() {
   shift
   mkdir -p "$folder"
   cmake -S "$root" -B "$folder" -G Ninja "$@" >"$folder/configure.log" 2>&1 || { cat "$folder/configure.log" && return 1; }
-  local quiet=()
-  [ -t 1 ] || quiet=(--quiet)  # a person sees how far it is, a log stays short
-  ninja -C "$folder" "${quiet[@]}" "${targets[@]}"
+  if [ -t 1 ]; then
+    ninja -C "$folder" "${targets[@]}"
+  else
+    ninja -C "$folder" "${targets[@]}" 2>&1 | a_line_a_minute
+    return "${PIPESTATUS[0]}"
+  fi
+}
+
+# Of Ninja's lines "[120/505] ..." passes one a minute, for a log; all other lines pass.
+a_line_a_minute() {
+  local line last=$SECONDS
+  while IFS= read -r line; do
+    if [[ $line != \[*/*\]* ]]; then
+      printf '%s\n' "$line"
+    elif ((SECONDS - last >= 60)); then
+      last=$SECONDS
+      printf '%s\n' "${line:0:100}"
+    fi
+  done
 }

@@ -44,9 +44,7 @@ TEST_CASE("unknown commands and words are wrong usage, with the nearest", "[cli]
         "  hint      did you mean '--out'?\n");
   const ProgramResult none = run_tessera({});
   CHECK(none.exit_code == 2);
-  CHECK(none.err ==
-        "tessera: A subcommand is required\n"
-        "  hint      run with --help for the words it knows\n");
+  CHECK(none.out == run_tessera({"--help"}).out);
   const ProgramResult missing = run_tessera({"run", "transpose", "--in", "x"});
   CHECK(missing.exit_code == 2);
   CHECK(missing.err.find("--out is required") != std::string::npos);
@@ -176,6 +174,26 @@ TEST_CASE("list shows one op or one family", "[cli]") {
   const ProgramResult typo = run_tessera({"list", "per_token_cats"});
   CHECK(typo.exit_code == 2);
   CHECK(typo.err.find("  hint      did you mean 'per_token_cast'?\n") != std::string::npos);
+}
+
+TEST_CASE("list finds ops by what a user calls them", "[cli]") {
+  const auto finds = [](const std::string& word, const std::string& op) {
+    const ProgramResult found = run_tessera({"list", word});
+    CAPTURE(word, op, found.out, found.err);
+    CHECK(found.exit_code == 0);
+    CHECK(found.out.find("\n" + op + " ") != std::string::npos);
+  };
+  finds("quantize", "per_token_cast");
+  finds("Dequantise", "per_token_cast_back");
+  finds("fp8", "gemm_fp8_block");
+  finds("fp8", "per_block_cast");
+  finds("softmax", "top2_sum_gate");
+  finds("matmul", "gemm_bf16");
+  finds("doubly", "sinkhorn_fwd");  // of a purpose
+  const ProgramResult none = run_tessera({"list", "convolution"});
+  CHECK(none.exit_code == 2);
+  CHECK(none.err.find("tessera: unknown op or family 'convolution'\n") == 0);
+  CHECK(nlohmann::json::parse(run_tessera({"list", "rmsnorm", "--json"}).out).at("ops").size() > 1);
 }
 
 TEST_CASE("the tables of check fit the terminal and say what was checked", "[cli][check]") {

@@ -4,11 +4,13 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <nlohmann/json.hpp>
 
 #include "dsl/base/error.h"
 #include "kernels/nearest_name.h"
+#include "tools/lib/text_table.h"
 
 namespace tessera::tools {
 namespace {
@@ -155,6 +157,64 @@ std::string tensors_text(const OpInfo& op, bool is_result) {
   return text.empty() ? text : text + " " + type_before;
 }
 
+/// A user's word and a part of the name, family or purpose of the ops that he means.
+struct Synonym {
+  std::string_view word, part;
+};
+constexpr Synonym kSynonyms[] = {
+    {"quantize", "cast"},
+    {"quantise", "cast"},
+    {"quantization", "cast"},
+    {"quantisation", "cast"},
+    {"quant", "cast"},
+    {"dequantize", "cast_back"},
+    {"dequantise", "cast_back"},
+    {"dequant", "cast_back"},
+    {"fp8", "8-bit"},
+    {"e4m3", "8-bit"},
+    {"fp4", "4-bit"},
+    {"e2m1", "4-bit"},
+    {"e5m6", "12-bit"},
+    {"matmul", "product"},
+    {"gemm", "product"},
+    {"mm", "gemm"},
+    {"linear", "gemm"},
+    {"softmax", "_gate"},
+    {"router", "routing"},
+    {"routing", "_gate"},
+    {"route", "_gate"},
+    {"experts", "expert"},
+    {"dispatch", "expand"},
+    {"permute", "expand"},
+    {"combine", "reduce"},
+    {"unpermute", "reduce"},
+    {"rmsnorm", "norm"},
+    {"layernorm", "norm"},
+    {"normalize", "norm"},
+    {"normalise", "norm"},
+    {"silu", "swiglu"},
+    {"activation", "swiglu"},
+    {"backward", "gradient"},
+    {"grad", "gradient"},
+    {"attention", "kv "},
+    {"kv_cache", "kv "},
+    {"top-k", "topk"},
+    {"top_k", "topk"},
+    {"hyper-connections", "mhc"},
+    {"hyperconnections", "mhc"},
+    {"embedding", "engram"},
+    {"bincount", "count"},
+    {"histogram", "count"},
+};
+
+std::string lower_case(std::string_view text) {
+  std::string result;
+  for (const char c : text) {
+    result += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  }
+  return result;
+}
+
 }  // namespace
 
 TensorWords words_of(const OpInfo& op, const TensorInfo& t) {
@@ -190,6 +250,29 @@ std::string list_json(const std::vector<OpInfo>& ops, const std::string& family)
   Json list = Json::array();
   for (const OpInfo* op : of_family(ops, family)) list.push_back(json_of(*op));
   return Json{{"ops", std::move(list)}}.dump(2) + "\n";
+}
+
+std::vector<OpInfo> find_ops(const std::vector<OpInfo>& ops, std::string_view word) {
+  const std::string wanted = lower_case(word);
+  std::vector<std::string_view> parts = {wanted};
+  for (const Synonym& one : kSynonyms) {
+    if (one.word == wanted) parts.push_back(one.part);
+  }
+  std::vector<OpInfo> found;
+  for (const OpInfo& op : ops) {
+    const std::string text = lower_case(op.name + " " + op.family + " " + op.purpose);
+    const bool has_one = std::any_of(parts.begin(), parts.end(), [&](std::string_view part) {
+      return text.find(part) != std::string::npos;
+    });
+    if (has_one && !wanted.empty()) found.push_back(op);
+  }
+  return found;
+}
+
+std::string list_lines(const std::vector<OpInfo>& ops) {
+  TextTable table({{"op", Align::left}, {"family", Align::left}, {"does", Align::left}});
+  for (const OpInfo& op : ops) table.row({op.name, op.family, op.purpose});
+  return table.text();
 }
 
 std::string list_text(const std::vector<OpInfo>& ops, const std::string& family) {

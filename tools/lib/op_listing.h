@@ -2,6 +2,7 @@
 // `tessera list`: the op tables as JSON for machines and as text for people.
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "kernels/op.h"
@@ -26,6 +27,13 @@ std::string list_table(const std::vector<kernels::OpInfo>& ops);
 /// a range, null when the type says it all. `family` empty: all. Throws Error (argument) for a
 /// family that no op has.
 std::string list_json(const std::vector<kernels::OpInfo>& ops, const std::string& family);
+
+/// The ops that a user's word finds: in their names, families and purposes, any case, or by another word
+/// for the same thing ("quantize" finds the casts, "matmul" the products).
+std::vector<kernels::OpInfo> find_ops(const std::vector<kernels::OpInfo>& ops,
+                                      std::string_view word);
+/// A line per op: name, family and purpose.
+std::string list_lines(const std::vector<kernels::OpInfo>& ops);
 
 /// One block per op: name, family and purpose, then a line per tensor and parameter.
 std::string list_text(const std::vector<kernels::OpInfo>& ops, const std::string& family);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <set>
 
 #include "kernels/op.h"
@@ -19,7 +20,23 @@ struct ListOptions {
   bool json = false;
 };
 
+/// What `list WORD` shows where WORD is no op and no family; empty: nothing has the word.
+std::string searched(const ListOptions& options) {
+  const auto is_exact = [&](const kernels::OpInfo& op) {
+    return op.name == options.op || op.family == options.op;
+  };
+  const std::vector<kernels::OpInfo>& ops = program_ops();
+  if (options.op.empty() || options.op == "all" || std::any_of(ops.begin(), ops.end(), is_exact)) {
+    return "";
+  }
+  const std::vector<kernels::OpInfo> found = find_ops(ops, options.op);
+  if (found.empty()) return "";
+  return options.json ? list_json(found, "") : list_lines(found);
+}
+
 int list(const ListOptions& options) {
+  const std::string found = searched(options);
+  if (!found.empty()) return print(found) ? kOk : kFailed;
   const std::string text = reading_arguments([&] {
     std::vector<kernels::OpInfo> ops;
     for (const kernels::OpInfo* op : choose_ops(program_ops(), options.op)) ops.push_back(*op);
@@ -37,8 +54,10 @@ void add_list(CLI::App& app, Command& command) {
       "Examples:\n"
       "  tessera list\n"
       "  tessera list per_token_cast\n"
+      "  tessera list quantize\n"
       "  tessera list moe --json");
-  CLI::Option* op = sub->add_option("op", options->op, "an op, a family or all (default)");
+  CLI::Option* op =
+      sub->add_option("op", options->op, "an op, a family, a word to search for, or all (default)");
   std::set<std::string> families;
   for (const kernels::OpInfo& one : program_ops()) families.insert(one.family);
   sub->add_option("--family", options->family,

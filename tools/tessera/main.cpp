@@ -136,6 +136,10 @@ int parse_and_run(int argc, char** argv) {
     if (!unknown.empty()) return report(unknown, kUsage);
     words.emplace_back("--help");
   }
+  if (words.empty()) {
+    static_cast<void>(print(app.help()));
+    return kUsage;
+  }
   try {
     app.parse(std::vector<std::string>(words.rbegin(), words.rend()));  // it takes them reversed
   } catch (const CLI::Success& help) {
