@@ -26,7 +26,7 @@ int64_t load(const std::byte* address) {
 }  // namespace
 
 bool values_are_checked(const TensorView& view) {
-  return unchecked_depth == 0 && view.data != nullptr && !view.device.is_cuda();
+  return unchecked_depth == 0 && !is_absent(view) && !view.device.is_cuda();
 }
 
 int64_t integer_at(const TensorView& view, int64_t element) {

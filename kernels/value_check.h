@@ -12,8 +12,8 @@
 
 namespace tessera::kernels {
 
-/// True if the values of this tensor are checked: it is in CPU memory, and this thread has no
-/// UncheckedValues.
+/// True if the values of this tensor are checked: it is given, in CPU memory, and this thread has no
+/// UncheckedValues. An empty tensor, whose address may be null, is given.
 bool values_are_checked(const TensorView& view);
 
 /// Element `element`, in logical row-major order, of an i32, i64 or bool CPU tensor.
