@@ -29,14 +29,20 @@ int edit_distance(std::string_view a, std::string_view b) {
 std::string nearest_name(std::string_view word, std::span<const std::string> candidates) {
   std::string best;
   int best_distance = -1;
+  bool is_best_part = false;  // one of the two names contains the other
   for (const std::string& candidate : candidates) {
     const int distance = edit_distance(word, candidate);
     const auto [shorter, longer] = std::minmax({word.size(), candidate.size()});
     const int allowed =
         std::min(std::max(1, static_cast<int>(longer) / 3), static_cast<int>(shorter) - 1);
-    if (distance > allowed || (best_distance >= 0 && distance >= best_distance)) continue;
+    const bool is_part =
+        word.find(candidate) != std::string_view::npos || candidate.find(word) != std::string::npos;
+    const bool is_nearer = best_distance < 0 || distance < best_distance ||
+                           (distance == best_distance && is_part && !is_best_part);
+    if (distance > allowed || !is_nearer) continue;
     best = candidate;
     best_distance = distance;
+    is_best_part = is_part;
   }
   return best;
 }

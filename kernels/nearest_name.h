@@ -10,7 +10,8 @@ namespace tessera::kernels {
 /// The number of edits (insert, delete, replace, swap of two neighbours) between two words.
 int edit_distance(std::string_view a, std::string_view b);
 
-/// Returns the candidate with the fewest edits, the first of equals. It may differ by one edit or by a
+/// Returns the candidate with the fewest edits; of equals one that contains the word or is contained in it, else
+/// the first. It may differ by one edit or by a
 /// third of the longer word, but by fewer edits than the shorter word has letters; else returns "".
 /// Example: nearest_name("num_topks", names) == "num_topk".
 std::string nearest_name(std::string_view word, std::span<const std::string> candidates);

@@ -138,6 +138,8 @@ TEST_CASE("edit distance counts single edits", "[op]") {
   CHECK(nearest_name("e5m2", short_words).empty());  // half of it is other
   CHECK(nearest_name("sg", short_words) == "sf");
   CHECK(nearest_name("y", short_words).empty());
+  const std::vector<std::string> sizes = {"state_page_size", "page_size"};
+  CHECK(nearest_name("out_page_size", sizes) == "page_size");  // four edits from both
   CHECK(nearest_name("", short_words).empty());
   CHECK(did_you_mean("fromat", words) == "did you mean 'format'?");
   CHECK(did_you_mean("y", short_words).empty());
