@@ -40,7 +40,7 @@ struct Layer {
   Floats cos_sin{DType::f32, {kTokens, 64}};
   Floats state{DType::f32, {2 * kRing, kLength* kChannels}};
   Tensor<uint8_t> cache{DType::u8, {2, kBlockBytes}};
-  Integers state_slot{DType::i32, {1}}, out_pages{DType::i32, {1, 1}};
+  Integers state_slot{DType::i32, {1}}, page_table{DType::i32, {1, 1}};
 
   Layer() {
     for (size_t i = 0; i < ape.data.size(); ++i) ape.data[i] = 0.1f * static_cast<float>(i % 7);
@@ -53,7 +53,7 @@ struct Layer {
   }
 
   /// Request `b` has ring `b` of the state and block `b` of the cache.
-  void choose(int32_t b) { state_slot.data[0] = out_pages.data[0] = b; }
+  void choose(int32_t b) { state_slot.data[0] = page_table.data[0] = b; }
 
   /// Tokens `first` .. `end` - 1 of the request.
   void prefill(std::vector<float>& tokens, int32_t first, int32_t end) {
@@ -66,7 +66,7 @@ struct Layer {
     ops::compress_plan({.start = start,
                         .row_start = row_start,
                         .state_slot = state_slot,
-                        .out_pages = out_pages,
+                        .page_table = page_table,
                         .plan = plan,
                         .write_plan = write_plan,
                         .counts = counts,
@@ -74,7 +74,7 @@ struct Layer {
                         .num_windows = plan.shape[0],
                         .num_writes = kRing,
                         .ring = kRing,
-                        .out_page_size = kBlock},
+                        .page_size = kBlock},
                        nullptr);
     ops::compress_store({.x = x,
                          .ape = ape,
@@ -85,7 +85,7 @@ struct Layer {
                          .cache = cache,
                          .ratio = kRatio,
                          .format = ops::Format::v4_fp8,
-                         .block_size = kBlock},
+                         .page_size = kBlock},
                         nullptr);
     ops::compress_state_write({.x = x, .write_plan = write_plan, .state = state, .ratio = kRatio},
                               nullptr);
@@ -97,11 +97,11 @@ struct Layer {
                            {1, kLength * kChannels});
     ops::compress_plan_decode({.positions = positions,
                                .state_slot = state_slot,
-                               .out_pages = out_pages,
+                               .page_table = page_table,
                                .plan = plan,
                                .ratio = kRatio,
                                .ring = kRing,
-                               .out_page_size = kBlock},
+                               .page_size = kBlock},
                               nullptr);
     ops::compress_decode_store({.x = x,
                                 .ape = ape,
@@ -112,7 +112,7 @@ struct Layer {
                                 .cache = cache,
                                 .ratio = kRatio,
                                 .format = ops::Format::v4_fp8,
-                                .block_size = kBlock},
+                                .page_size = kBlock},
                                nullptr);
   }
 };

@@ -972,7 +972,7 @@ void compress_plan(const CompressPlan& call, Stream stream) {
            {"row_start", call.row_start},
            {"state_slot", call.state_slot},
            {"state_pages", call.state_pages},
-           {"out_pages", call.out_pages},
+           {"page_table", call.page_table},
            {"plan", call.plan},
            {"write_plan", call.write_plan},
            {"counts", call.counts}},
@@ -982,7 +982,7 @@ void compress_plan(const CompressPlan& call, Stream stream) {
            {"ring", call.ring},
            {"max_rollback", call.max_rollback},
            {"state_page_size", call.state_page_size},
-           {"out_page_size", call.out_page_size}},
+           {"page_size", call.page_size}},
           stream);
 }
 
@@ -992,13 +992,13 @@ void compress_plan_decode(const CompressPlanDecode& call, Stream stream) {
           {{"positions", call.positions},
            {"state_slot", call.state_slot},
            {"state_pages", call.state_pages},
-           {"out_pages", call.out_pages},
+           {"page_table", call.page_table},
            {"plan", call.plan}},
           {{"ratio", call.ratio},
            {"ring", call.ring},
            {"max_rollback", call.max_rollback},
            {"state_page_size", call.state_page_size},
-           {"out_page_size", call.out_page_size}},
+           {"page_size", call.page_size}},
           stream);
 }
 
@@ -1052,7 +1052,7 @@ void compress_store(const CompressStore& call, Stream stream) {
            {"workspace", call.workspace}},
           {{"ratio", call.ratio},
            {"format", call.format},
-           {"block_size", call.block_size},
+           {"page_size", call.page_size},
            {"norm_eps", call.norm_eps},
            {"hadamard", call.hadamard},
            {"cos_sin_layout", call.cos_sin_layout},
@@ -1074,7 +1074,7 @@ void compress_decode_store(const CompressDecodeStore& call, Stream stream) {
            {"workspace", call.workspace}},
           {{"ratio", call.ratio},
            {"format", call.format},
-           {"block_size", call.block_size},
+           {"page_size", call.page_size},
            {"norm_eps", call.norm_eps},
            {"hadamard", call.hadamard},
            {"cos_sin_layout", call.cos_sin_layout},

@@ -73,7 +73,7 @@ TESSERA_API void topk_sum_and_topk_group_idx(const TopkSumAndTopkGroupIdx& call,
 ///
 ///   logits             f32 [T, E]
 ///   bias               f32 [E]
-///   mask?              bool [T]
+///   mask?              bool [T]         # false: a padding row, of which nothing is looked at
 ///   fix_routing_mask?  bool [T]
 ///   to_physical_map?   i32 [E+S, D]     iff logical_count
 ///   logical_count?     i32 [E+S]        iff to_physical_map
@@ -1696,7 +1696,7 @@ TESSERA_API void gemm_fp8_k_grouped(const GemmFp8KGrouped& call, Stream stream);
 ///   row_start      i32 [B+1]        # rows of its new tokens
 ///   state_slot?    i32 [B]          # the ring of each request
 ///   state_pages?   i32 [B, S] rows  # or the rings of its pages
-///   out_pages?     i32 [B, Q] rows  # of the compressed cache
+///   page_table?    i32 [B, Q] rows  # of the compressed cache
 ///   -> plan        i32 [num_windows, 8]
 ///   -> write_plan  i32 [num_writes, 2]
 ///   -> counts      i32 [2]          # windows and writes that are needed
@@ -1705,18 +1705,17 @@ TESSERA_API void gemm_fp8_k_grouped(const GemmFp8KGrouped& call, Stream stream);
 ///   param  ring int
 ///   param  max_rollback int = 0
 ///   param  state_page_size int = 0
-///   param  out_page_size int = 64
-///   need   1 <= out_page_size <= 2147483647
+///   param  page_size int = 64
+///   need   1 <= page_size <= 2147483647
 ///   need   S >= 1 if state_pages on state_pages "argument 'state_pages' has no columns"
-///   need   Q >= 1 if out_pages on out_pages "argument 'out_pages' has no columns"
-///   need   B >= 1 on start "argument 'start' has no requests"
+///   need   Q >= 1 if page_table on page_table "argument 'page_table' has no columns"
 ///   limit  B <= 8192 on start "so many requests are not supported"
 struct CompressPlan {
   TensorView start = {};
   TensorView row_start = {};
   TensorView state_slot = {};
   TensorView state_pages = {};
-  TensorView out_pages = {};
+  TensorView page_table = {};
   TensorView plan = {};
   TensorView write_plan = {};
   TensorView counts = {};
@@ -1726,7 +1725,7 @@ struct CompressPlan {
   std::optional<int64_t> ring = {};  // must be given
   int64_t max_rollback = 0;
   int64_t state_page_size = 0;
-  int64_t out_page_size = 64;
+  int64_t page_size = 64;
 };
 TESSERA_API void compress_plan(const CompressPlan& call, Stream stream);
 
@@ -1735,27 +1734,27 @@ TESSERA_API void compress_plan(const CompressPlan& call, Stream stream);
 ///   positions     i32 [B]          # -1: padding
 ///   state_slot?   i32 [B]          # the ring of each request
 ///   state_pages?  i32 [B, S] rows  # or the rings of its pages
-///   out_pages?    i32 [B, Q] rows  # of the compressed cache
+///   page_table?   i32 [B, Q] rows  # of the compressed cache
 ///   -> plan       i32 [B, 8]
 ///   param  ratio {4, 128}
 ///   param  ring int
 ///   param  max_rollback int = 0
 ///   param  state_page_size int = 0
-///   param  out_page_size int = 64
-///   need   1 <= out_page_size <= 2147483647
+///   param  page_size int = 64
+///   need   1 <= page_size <= 2147483647
 ///   need   S >= 1 if state_pages on state_pages "argument 'state_pages' has no columns"
-///   need   Q >= 1 if out_pages on out_pages "argument 'out_pages' has no columns"
+///   need   Q >= 1 if page_table on page_table "argument 'page_table' has no columns"
 struct CompressPlanDecode {
   TensorView positions = {};
   TensorView state_slot = {};
   TensorView state_pages = {};
-  TensorView out_pages = {};
+  TensorView page_table = {};
   TensorView plan = {};
   std::optional<int64_t> ratio = {};  // must be given
   std::optional<int64_t> ring = {};  // must be given
   int64_t max_rollback = 0;
   int64_t state_page_size = 0;
-  int64_t out_page_size = 64;
+  int64_t page_size = 64;
 };
 TESSERA_API void compress_plan_decode(const CompressPlanDecode& call, Stream stream);
 
@@ -1768,7 +1767,6 @@ TESSERA_API void compress_plan_decode(const CompressPlanDecode& call, Stream str
 ///   -> out  out_dtype [C, D]
 ///   param  ratio {4, 128}
 ///   param  out_dtype {f32, bf16} = f32
-///   need   N >= 1 on x "argument 'x' has no rows"
 ///   need   slots >= 1 on state "argument 'state' has no rows"
 struct CompressFwd {
   TensorView x = {};
@@ -1787,7 +1785,6 @@ TESSERA_API void compress_fwd(const CompressFwd& call, Stream stream);
 ///   write_plan       i32 [Y, 2]                # of compress_plan
 ///   -> inout state   f32/bf16 [slots, L] rows
 ///   param  ratio {4, 128}
-///   need   N >= 1 on x "argument 'x' has no rows"
 ///   need   slots >= 1 on state "argument 'state' has no rows"
 ///   need   L >= 1 on x "argument 'x' has no columns"
 ///   need   L % 512 = 0 if ratio = 4 on x "argument 'x' has the wrong shape"
@@ -1826,7 +1823,7 @@ TESSERA_API void compress_decode(const CompressDecode& call, Stream stream);
 ///   x               f32/bf16 [N, L] rows      # kv and score of the new tokens
 ///   ape             f32 [W, D]                # bias of the scores by slot
 ///   state           f32/bf16 [slots, L] rows  # rows of tokens before
-///   plan            i32 [C, 8]                # of compress_plan
+///   plan            i32 [C, 8]                # of compress_plan, for the same page_size
 ///   norm_weight     f32/bf16 [D]
 ///   cos_sin         f32 [angles, 64]
 ///   -> inout cache  u8/bf16 [blocks, bytes] rows
@@ -1834,12 +1831,11 @@ TESSERA_API void compress_decode(const CompressDecode& call, Stream stream);
 ///   workspace?      f32 [C, D]  iff ratio = 128
 ///   param  ratio {4, 128}
 ///   param  format {bf16, v4_fp8, index_fp8, index_fp4}
-///   param  block_size int = 64
+///   param  page_size int = 64
 ///   param  norm_eps float = 1e-6
 ///   param  hadamard bool = false
 ///   param  cos_sin_layout {pairs, halves} = pairs
 ///   param  save_out bool = false
-///   need   N >= 1 on x "argument 'x' has no rows"
 ///   need   slots >= 1 on state "argument 'state' has no rows"
 ///   need   angles >= 1 on cos_sin "argument 'cos_sin' has no rows"
 ///   need   blocks >= 1 on cache "argument 'cache' has no rows"
@@ -1855,7 +1851,7 @@ struct CompressStore {
   TensorView workspace = {};
   std::optional<int64_t> ratio = {};  // must be given
   std::optional<Format> format = {};  // must be given
-  int64_t block_size = 64;
+  int64_t page_size = 64;
   double norm_eps = 1e-06;
   bool hadamard = false;
   CosSinLayout cos_sin_layout = CosSinLayout::pairs;
@@ -1867,7 +1863,7 @@ TESSERA_API void compress_store(const CompressStore& call, Stream stream);
 ///
 ///   x               f32/bf16 [B, L] rows
 ///   ape             f32 [W, D]                # bias of the scores by slot
-///   plan            i32 [B, 8]                # of compress_plan_decode
+///   plan            i32 [B, 8]                # of compress_plan_decode, for the same page_size
 ///   norm_weight     f32/bf16 [D]
 ///   cos_sin         f32 [angles, 64]
 ///   -> inout state  f32/bf16 [slots, L] rows
@@ -1876,7 +1872,7 @@ TESSERA_API void compress_store(const CompressStore& call, Stream stream);
 ///   workspace?      f32 [B, D]  iff ratio = 128
 ///   param  ratio {4, 128}
 ///   param  format {bf16, v4_fp8, index_fp8, index_fp4}
-///   param  block_size int = 64
+///   param  page_size int = 64
 ///   param  norm_eps float = 1e-6
 ///   param  hadamard bool = false
 ///   param  cos_sin_layout {pairs, halves} = pairs
@@ -1896,7 +1892,7 @@ struct CompressDecodeStore {
   TensorView workspace = {};
   std::optional<int64_t> ratio = {};  // must be given
   std::optional<Format> format = {};  // must be given
-  int64_t block_size = 64;
+  int64_t page_size = 64;
   double norm_eps = 1e-06;
   bool hadamard = false;
   CosSinLayout cos_sin_layout = CosSinLayout::pairs;
@@ -1914,7 +1910,6 @@ TESSERA_API void compress_decode_store(const CompressDecodeStore& call, Stream s
 ///   -> inout state  f32/bf16 [slots, L] rows
 ///   param  ratio {4, 128}
 ///   param  out_dtype {f32, bf16} = f32
-///   need   N >= 1 on x "argument 'x' has no rows"
 ///   need   slots >= 1 on state "argument 'state' has no rows"
 struct CompressPrefill {
   TensorView x = {};
@@ -1944,7 +1939,6 @@ TESSERA_API void compress_prefill(const CompressPrefill& call, Stream stream);
 ///   param  relative bool = false
 ///   param  save_raw, save_values bool = false
 ///   limit  topk <= 4096 "so many scores of a row are not supported"
-///   need   L >= 1 on scores "argument 'scores' has no columns"
 ///   need   Q >= 1 if page_table on page_table "argument 'page_table' has no columns"
 ///   limit  B <= 266338303 on scores "so many rows are not supported"
 struct TopkSelect {
@@ -1973,7 +1967,6 @@ TESSERA_API void topk_select(const TopkSelect& call, Stream stream);
 ///   param    max_length int
 ///   need     1 <= topk <= 2147483647
 ///   need     0 <= max_length <= 2147483647
-///   need     B >= 1 on lengths "argument 'lengths' has no rows"
 ///   limit    B <= 2130706430 on lengths
 struct TopkPlan {
   TensorView lengths = {};

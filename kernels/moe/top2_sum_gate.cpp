@@ -57,7 +57,7 @@ const Op top2_sum_gate_op{
     .signature = R"(
       logits             f32 [T, E]
       bias               f32 [E]
-      mask?              bool [T]
+      mask?              bool [T]         # false: a padding row, of which nothing is looked at
       fix_routing_mask?  bool [T]
       to_physical_map?   i32 [E+S, D]     iff logical_count
       logical_count?     i32 [E+S]        iff to_physical_map

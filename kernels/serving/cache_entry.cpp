@@ -51,14 +51,14 @@ CacheFormat cache_format(std::string_view word) {
   return word == "index_fp8" ? CacheFormat::index_fp8 : CacheFormat::index_fp4;
 }
 
-int64_t block_bytes(CacheFormat format, int64_t channels, int64_t block_size) {
+int64_t block_bytes(CacheFormat format, int64_t channels, int64_t page_size) {
   switch (format) {
     case CacheFormat::v4_fp8:
-      return (584 * block_size + kToken - 1) / kToken * kToken;
+      return (584 * page_size + kToken - 1) / kToken * kToken;
     case CacheFormat::index_fp8:
-      return 132 * block_size;
+      return 132 * page_size;
     case CacheFormat::index_fp4:
-      return 68 * block_size;
+      return 68 * page_size;
     default:
       return channels;
   }
@@ -68,7 +68,7 @@ void require_cache(const Call& c) {
   const std::string word(c.word("format"));
   const CacheFormat format = cache_format(word);
   const bool is_plain = format == CacheFormat::bf16;
-  const int64_t channels = c["D"], block = c["block_size"];
+  const int64_t channels = c["D"], block = c["page_size"];
   const TensorView& cache = c.given("cache");
   const int64_t wanted = format == CacheFormat::v4_fp8 ? 512 : is_plain ? channels : 128;
   c.need(channels == wanted, "format", "parameter 'format' does not go with the channels",
@@ -76,7 +76,7 @@ void require_cache(const Call& c) {
   c.need(!c.flag("hadamard") || channels == 128, "hadamard",
          "parameter 'hadamard' does not go with the channels", "128 channels",
          std::to_string(channels));
-  c.need(block >= 1 && block <= kMostTokens, "block_size", "parameter 'block_size' is out of range",
+  c.need(block >= 1 && block <= kMostTokens, "page_size", "parameter 'page_size' is out of range",
          "1 .. " + std::to_string(kMostTokens), std::to_string(block));
   c.need(cache.dtype == (is_plain ? DType::bf16 : DType::u8), "cache",
          "argument 'cache' has the wrong dtype", (is_plain ? "bf16 for " : "u8 for ") + word,
@@ -140,7 +140,7 @@ CacheEntry::CacheEntry(Builder& k, const EntrySpec& s, int64_t channels)
     scales_ = view("cache_scales", DType::u8, 1);
   }
   eps_ = k.scalar("norm_eps", DType::f32);
-  if (s.format != CacheFormat::bf16) block_size_ = k.scalar("block_size", DType::i32);
+  page_size_ = k.scalar("page_size", DType::i32);
 }
 
 Value CacheEntry::sum_of_squares(const Ref& values) const {
@@ -234,10 +234,10 @@ void CacheEntry::store(const Ref& values, const Place& place) const {
     });
     return;
   }
-  auto block = k_.let("block", place.location / *block_size_);
+  auto block = k_.let("block", place.location / *page_size_);
   auto fits = k_.let("fits", block < *blocks_);
   k_.report_unless(fits, out_of_range("plan"));
-  auto offset = k_.let("offset", place.location - block * *block_size_);
+  auto offset = k_.let("offset", place.location - block * *page_size_);
   k_.if_(place.location >= 0 && fits, [&] { store_codes(values, place, block, offset); });
 }
 
@@ -278,11 +278,11 @@ void CacheEntry::store_codes(const Ref& values, const Place& place, const Value&
   k_.if_(k_.lane() % i32(codes.group / kLaneChannels) == 0, [&] {
     auto group = place.column / i32(codes.group);
     if (s_.format == CacheFormat::index_fp8) {
-      (*scales_)(block, 32 * *block_size_ + offset).unchecked() = scale.scale;
+      (*scales_)(block, 32 * *page_size_ + offset).unchecked() = scale.scale;
       return;
     }
     const int64_t scales = is_v4 ? 8 : 4;
-    auto at = (is_v4 ? kToken : 64) * *block_size_ + scales * offset + group;
+    auto at = (is_v4 ? kToken : 64) * *page_size_ + scales * offset + group;
     auto byte = is_v4 ? select(group < 7, scale.exponent, cast(DType::u32, 0)) : scale.exponent;
     (*scales_)(block, at).unchecked() = cast(DType::u8, byte);
   });

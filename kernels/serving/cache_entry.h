@@ -27,8 +27,8 @@ inline constexpr int64_t kLaneChannels = 4;
 /// Reported for a position without a row of cos_sin; its angle is 0.
 inline constexpr const char* kNoAngle = "argument 'cos_sin' has too few rows";
 
-/// Bytes of a cache block of `block_size` tokens; for bf16 the elements of a row.
-int64_t block_bytes(CacheFormat format, int64_t channels, int64_t block_size);
+/// Bytes of a cache block of `page_size` tokens; for bf16 the elements of a row.
+int64_t block_bytes(CacheFormat format, int64_t channels, int64_t page_size);
 /// Parses the value of a parameter.
 CacheFormat cache_format(std::string_view word);
 
@@ -40,10 +40,12 @@ EntrySpec entry_spec(const Call& c);
 std::vector<More::Tensor> cache_tensors(const Call& c);
 
 /// Tensors: norm_weight f32 or bf16 [channels]; cos_sin f32 [cos_sin_rows, 64]; cache, as codes and
-/// the other parts of its format. Scalars: norm_eps, block_size.
+/// the other parts of its format. Scalars: norm_eps, page_size.
 class CacheEntry {
  public:
   CacheEntry(dsl::Builder& k, const EntrySpec& s, int64_t channels);
+
+  const dsl::Value& page_size() const { return *page_size_; }
 
   /// The four channels of each lane, from `column` on, and their destination.
   struct Place {
@@ -72,7 +74,7 @@ class CacheEntry {
   const int64_t channels_;
   std::optional<dsl::Ref> held_weight_, angles_;  // weights and angles of the lane
   std::optional<dsl::Ref> weight_, cos_sin_, codes_, rotated_, scales_;
-  std::optional<dsl::Value> positions_, blocks_, eps_, block_size_;
+  std::optional<dsl::Value> positions_, blocks_, eps_, page_size_;
 };
 
 }  // namespace tessera::kernels::serving

@@ -36,7 +36,7 @@ const Op compress_decode_store_op{.name = "compress_decode_store",
                                   .signature = R"(
       x               f32/bf16 [B, L] rows
       ape             f32 [W, D]                # bias of the scores by slot
-      plan            i32 [B, 8]                # of compress_plan_decode
+      plan            i32 [B, 8]                # of compress_plan_decode, for the same page_size
       norm_weight     f32/bf16 [D]
       cos_sin         f32 [angles, 64]
       -> inout state  f32/bf16 [slots, L] rows
@@ -45,7 +45,7 @@ const Op compress_decode_store_op{.name = "compress_decode_store",
       workspace?      f32 [B, D]  iff ratio = 128
       param  ratio {4, 128}
       param  format {bf16, v4_fp8, index_fp8, index_fp4}
-      param  block_size int = 64
+      param  page_size int = 64
       param  norm_eps float = 1e-6
       param  hadamard bool = false
       param  cos_sin_layout {pairs, halves} = pairs

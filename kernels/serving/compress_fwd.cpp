@@ -28,7 +28,6 @@ const Op compress_fwd_op{.name = "compress_fwd",
       -> out  out_dtype [C, D]
       param  ratio {4, 128}
       param  out_dtype {f32, bf16} = f32
-      need   N >= 1 on x "argument 'x' has no rows"
       need   slots >= 1 on state "argument 'state' has no rows"
     )",
                          .launches = launches,

@@ -115,6 +115,7 @@ class Compress : CompressWindow {
     auto column = k_.let("column", pass * kWarpChannels + k_.lane() * kLaneChannels);
     k_.wait_for_previous_kernel();
     read_plan(window);
+    if (entry_) require_page_size(entry_->page_size());
     const CacheEntry::Place place{column, last_ / s_.ratio * s_.ratio, location_};
     auto values = k_.local(DType::f32, {kLaneChannels}, "entry");
     k_.unrolled(kLaneChannels, [&](Value i) { values(i) = 0.0f; });
@@ -338,6 +339,24 @@ void add_spans(const Call& c, Launches& go, WindowSpec s, const More& more) {
   go.add(build_compress, s, with_count);
 }
 
+struct ZeroSpec {
+  int32_t channels, is_bf16;
+};
+
+/// The entries of windows where there is no row: +0.
+ir::Kernel build_zeros(const ZeroSpec& s) {
+  constexpr int kThreads = 128;
+  const DType dtype = s.is_bf16 ? DType::bf16 : DType::f32;
+  Builder k("compress_no_rows");
+  auto windows = k.dim("windows");
+  auto out = k.output("out", dtype, {windows, s.channels}, {.align = bytes(dtype)});
+  auto at = k.launch({windows}, {.threads = kThreads});
+  k.serial(
+      k.thread(), i32(s.channels), [&](Value column) { out(at.x, column) = cast(dtype, 0.0f); },
+      kThreads);
+  return k.finish();
+}
+
 }  // namespace
 
 ir::Kernel build_compress(const WindowSpec& s) {
@@ -346,6 +365,11 @@ ir::Kernel build_compress(const WindowSpec& s) {
 
 void launch_compress(const Call& c, Launches& go, bool is_decode) {
   if (c.given("plan").shape[0] == 0) return;
+  if (c.given("x").shape[0] == 0) {
+    const bool is_bf16 = !c.find("format") && c.dtype("out_dtype") == DType::bf16;
+    if (c.writes("out")) go.add(build_zeros, ZeroSpec{c.i32("D"), is_bf16}, {}, "zeros");
+    return;
+  }
   WindowSpec s = window_spec(c);
   s.is_decode = is_decode;
   s.has_out = s.fills_out = true;

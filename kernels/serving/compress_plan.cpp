@@ -78,6 +78,7 @@ class Plan {
  private:
   struct Request {
     Value start, end, first_row;  // of its new tokens; empty if out of range
+    Value begins, ascends;        // false: its start, or its rows, are out of range
     Value kept, first_kept;       // new tokens that are stored in any case
     Value tails_before, tails;    // page tails: below start; of new tokens that are not kept
   };
@@ -92,8 +93,9 @@ class Plan {
     auto first = k_.let("first_row", row_start_(b).unchecked());
     auto last = k_.let("last_row", row_start_(b + 1).unchecked());
     auto given = k_.let("given_start", start_(b).unchecked());
-    auto known = k_.let("known", first >= 0 && last >= first && given >= 0 &&
-                                     i64(given) + i64(last) - i64(first) <= INT32_MAX);
+    r.ascends = k_.let("ascends", first >= 0 && last >= first);
+    r.begins = k_.let("begins", given >= 0 && i64(given) + i64(last) - i64(first) <= INT32_MAX);
+    auto known = k_.let("known", r.ascends && r.begins);
     r.first_row = first;
     r.start = k_.let("start", select(known, given, 0));
     r.end = k_.let("end", select(known, given + (last - first), 0));
@@ -113,9 +115,8 @@ class Plan {
       auto windows = k_.var(DType::i32, 0, "windows"), writes = k_.var(DType::i32, 0, "writes");
       k_.if_(b < batch_, [&] {
         const Request r = request(b);
-        k_.report_unless(!reports || start_(b).unchecked() >= 0, out_of_range("start"));
-        auto ascends = row_start_(b + 1).unchecked() >= r.first_row && r.first_row >= 0;
-        k_.report_unless(!reports || (ascends && (b > 0 || r.first_row == 0)),
+        k_.report_unless(!reports || r.begins, out_of_range("start"));
+        k_.report_unless(!reports || (r.ascends && (b > 0 || r.first_row == 0)),
                          out_of_range("row_start"));
         windows = r.end / s_.ratio - r.start / s_.ratio;
         writes = r.tails + r.end - r.first_kept;
@@ -161,7 +162,7 @@ class Plan {
           fits = Value(fits) && older >= 0;
         });
       }
-      k_.report_unless(fits, serving::kNoSlot);
+      k_.report_unless(fits, tables_.no_slot());
       auto has_location = k_.let("has_location", tables_.has_location(window));
       k_.report_unless(has_location, serving::kNoLocation);
       k_.if_(fits && has_location, [&] {
@@ -172,7 +173,7 @@ class Plan {
         row(4) = own;
         row(5) = tables_.location(b, window);
         row(6) = b;
-        row(7) = i32(0);
+        row(7) = tables_.page_size();
       });
     });
     k_.unrolled(8, [&](Value i) { (*plan_)(index, i) = row(i); });
@@ -193,7 +194,7 @@ class Plan {
       }
       position = k_.let("position", position);
       auto where = k_.let("where", tables_.slot(b, position));
-      k_.report_unless(where >= 0, serving::kNoSlot);
+      k_.report_unless(where >= 0, tables_.no_slot());
       k_.if_(where >= 0, [&] {
         row = r.first_row + (position - r.start);
         slot = where;
@@ -219,7 +220,35 @@ ir::Kernel build(const PlanSpec& s) {
   return Plan(s).build();
 }
 
+struct EmptySpec {
+  int32_t has_windows, has_writes;
+};
+
+/// The plan of no requests: every row is unused.
+ir::Kernel build_empty(const EmptySpec& s) {
+  Builder k("compress_empty_plan");
+  const Value windows = s.has_windows ? k.dim("num_windows") : i32(0);
+  const Value writes = s.has_writes ? k.dim("num_writes") : i32(0);
+  auto counts = k.output("counts", DType::i32, {2}, {.align = 4});
+  std::optional<Ref> plan, write_plan;
+  if (s.has_windows) plan = k.output("plan", DType::i32, {windows, 8}, {.align = 4});
+  if (s.has_writes) write_plan = k.output("write_plan", DType::i32, {writes, 2}, {.align = 4});
+  k.launch({1}, {.threads = kThreads});
+  k.if_(k.thread() < 2, [&] { counts(k.thread()) = 0; });
+  const auto clear = [&](const Ref& rows_of, const Value& rows, int64_t columns) {
+    k.serial(
+        k.thread(), rows,
+        [&](Value row) { k.unrolled(columns, [&](Value i) { rows_of(row, i) = -1; }); }, kThreads);
+  };
+  if (plan) clear(*plan, windows, 8);
+  if (write_plan) clear(*write_plan, writes, 2);
+  return k.finish();
+}
+
 void launches(const Call& c, Launches& go) {
+  if (c["B"] == 0) {
+    return go.add(build_empty, EmptySpec{c["num_windows"] > 0, c["num_writes"] > 0}, {}, "empty");
+  }
   const auto requests = static_cast<uint64_t>(c["B"]);
   const int32_t capacity = requests <= 64 ? 64 : static_cast<int32_t>(std::bit_ceil(requests));
   go.add(build,
@@ -237,7 +266,7 @@ const Op compress_plan_op{
       row_start      i32 [B+1]        # rows of its new tokens
       state_slot?    i32 [B]          # the ring of each request
       state_pages?   i32 [B, S] rows  # or the rings of its pages
-      out_pages?     i32 [B, Q] rows  # of the compressed cache
+      page_table?    i32 [B, Q] rows  # of the compressed cache
       -> plan        i32 [num_windows, 8]
       -> write_plan  i32 [num_writes, 2]
       -> counts      i32 [2]          # windows and writes that are needed
@@ -246,26 +275,25 @@ const Op compress_plan_op{
       param  ring int
       param  max_rollback int = 0
       param  state_page_size int = 0
-      param  out_page_size int = 64
-      need   1 <= out_page_size <= 2147483647
+      param  page_size int = 64
+      need   1 <= page_size <= 2147483647
       need   S >= 1 if state_pages on state_pages "argument 'state_pages' has no columns"
-      need   Q >= 1 if out_pages on out_pages "argument 'out_pages' has no columns"
-      need   B >= 1 on start "argument 'start' has no requests"
+      need   Q >= 1 if page_table on page_table "argument 'page_table' has no columns"
       limit  B <= 8192 on start "so many requests are not supported"
     )",
     .launches = launches,
     .check = serving::require_rings,
     .check_values = serving::require_plan_slots,
     .examples = R"(
-      B=5 ratio=4 ring=8 num_windows=40 num_writes=60 state_slot=given out_pages=given Q=20
+      B=5 ratio=4 ring=8 num_windows=40 num_writes=60 state_slot=given page_table=given Q=20
       B=70 ratio=128 ring=128 num_windows=60 num_writes=9000 state_page_size=256 state_pages=given S=20)",
     .bench = R"(
-      B=64 ratio=4 ring=8 num_windows=32768 num_writes=512 state_slot=given out_pages=given Q=2000
-      B=64 ratio=128 ring=128 num_windows=1024 num_writes=8192 state_slot=given out_pages=given Q=100)",
+      B=64 ratio=4 ring=8 num_windows=32768 num_writes=512 state_slot=given page_table=given Q=2000
+      B=64 ratio=128 ring=128 num_windows=1024 num_writes=8192 state_slot=given page_table=given Q=100)",
     .values = {{"start", [](const Case&, int64_t b) { return b * 37 % 500; }},
                {"row_start", [](const Case&, int64_t b) { return b * 29; }},
                {"state_slot", [](const Case&, int64_t b) { return b; }},
                {"state_pages", [](const Case&, int64_t i) { return i; }},
-               {"out_pages", [](const Case&, int64_t i) { return i; }}}};
+               {"page_table", [](const Case&, int64_t i) { return i; }}}};
 
 }  // namespace tessera::kernels

@@ -35,7 +35,7 @@ ir::Kernel build(const serving::CompressSpec& s) {
       auto window = k.let("window", p / s.ratio);
       auto emits = k.let("emits", p % s.ratio == s.ratio - 1);
       auto own = tables.slot(b, window * s.ratio);
-      k.report_unless(own >= 0, serving::kNoSlot);
+      k.report_unless(own >= 0, tables.no_slot());
       k.if_(own >= 0, [&] {
         row(0) = b;
         row(1) = p;
@@ -44,7 +44,7 @@ ir::Kernel build(const serving::CompressSpec& s) {
         if (s.ratio == 4) {
           k.if_(window > 0, [&] {
             auto older = tables.slot(b, window * 4 - 4);
-            k.report_unless(older >= 0 || !emits, serving::kNoSlot);
+            k.report_unless(older >= 0 || !emits, tables.no_slot());
             row(3) = older;
             is_whole = older >= 0;
           });
@@ -55,7 +55,7 @@ ir::Kernel build(const serving::CompressSpec& s) {
           row(5) = tables.location(b, window);
         });
         row(6) = b;
-        row(7) = i32(0);
+        row(7) = tables.page_size();
       });
     });
     k.unrolled(8, [&](Value i) { plan(b, i) = row(i); });
@@ -77,29 +77,29 @@ const Op compress_plan_decode_op{
       positions     i32 [B]          # -1: padding
       state_slot?   i32 [B]          # the ring of each request
       state_pages?  i32 [B, S] rows  # or the rings of its pages
-      out_pages?    i32 [B, Q] rows  # of the compressed cache
+      page_table?   i32 [B, Q] rows  # of the compressed cache
       -> plan       i32 [B, 8]
       param  ratio {4, 128}
       param  ring int
       param  max_rollback int = 0
       param  state_page_size int = 0
-      param  out_page_size int = 64
-      need   1 <= out_page_size <= 2147483647
+      param  page_size int = 64
+      need   1 <= page_size <= 2147483647
       need   S >= 1 if state_pages on state_pages "argument 'state_pages' has no columns"
-      need   Q >= 1 if out_pages on out_pages "argument 'out_pages' has no columns"
+      need   Q >= 1 if page_table on page_table "argument 'page_table' has no columns"
     )",
     .launches = launches,
     .check = serving::require_rings,
     .check_values = serving::require_decode_slots,
     .examples = R"(
-      B=65 ratio=4 ring=8 state_slot=given out_pages=given Q=20
+      B=65 ratio=4 ring=8 state_slot=given page_table=given Q=20
       B=33 ratio=128 ring=128 state_page_size=256 state_pages=given S=20)",
     .bench = R"(
-      B=1 ratio=4 ring=8 state_slot=given out_pages=given Q=2000; B=1024 ratio=4 ring=8 state_slot=given out_pages=given Q=2000
-      B=256 ratio=128 ring=128 state_page_size=256 state_pages=given S=512 out_pages=given Q=16)",
+      B=1 ratio=4 ring=8 state_slot=given page_table=given Q=2000; B=1024 ratio=4 ring=8 state_slot=given page_table=given Q=2000
+      B=256 ratio=128 ring=128 state_page_size=256 state_pages=given S=512 page_table=given Q=16)",
     .values = {{"positions", [](const Case&, int64_t b) { return b * 37 % 5000 - 1; }},
                {"state_slot", [](const Case&, int64_t b) { return b; }},
                {"state_pages", [](const Case&, int64_t i) { return i; }},
-               {"out_pages", [](const Case&, int64_t i) { return i; }}}};
+               {"page_table", [](const Case&, int64_t i) { return i; }}}};
 
 }  // namespace tessera::kernels

@@ -37,7 +37,7 @@ const Op compress_store_op{
       x               f32/bf16 [N, L] rows      # kv and score of the new tokens
       ape             f32 [W, D]                # bias of the scores by slot
       state           f32/bf16 [slots, L] rows  # rows of tokens before
-      plan            i32 [C, 8]                # of compress_plan
+      plan            i32 [C, 8]                # of compress_plan, for the same page_size
       norm_weight     f32/bf16 [D]
       cos_sin         f32 [angles, 64]
       -> inout cache  u8/bf16 [blocks, bytes] rows
@@ -45,12 +45,11 @@ const Op compress_store_op{
       workspace?      f32 [C, D]  iff ratio = 128
       param  ratio {4, 128}
       param  format {bf16, v4_fp8, index_fp8, index_fp4}
-      param  block_size int = 64
+      param  page_size int = 64
       param  norm_eps float = 1e-6
       param  hadamard bool = false
       param  cos_sin_layout {pairs, halves} = pairs
       param  save_out bool = false
-      need   N >= 1 on x "argument 'x' has no rows"
       need   slots >= 1 on state "argument 'state' has no rows"
       need   angles >= 1 on cos_sin "argument 'cos_sin' has no rows"
       need   blocks >= 1 on cache "argument 'cache' has no rows"

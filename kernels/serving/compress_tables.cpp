@@ -2,12 +2,14 @@
 
 #include <string>
 
+#include "kernels/value_check.h"
+
 namespace tessera::kernels::serving {
 
 using namespace dsl;
 
 CompressSpec compress_spec(const Call& c, int32_t capacity) {
-  return {c.i32("ratio"), capacity, c.has("state_pages"), c.has("out_pages")};
+  return {c.i32("ratio"), capacity, c.has("state_pages"), c.has("page_table")};
 }
 
 void require_rings(const Call& c) {
@@ -33,6 +35,10 @@ void require_rings(const Call& c) {
          "a multiple of ring = " + std::to_string(ring), std::to_string(page));
 }
 
+std::string CompressTables::no_slot() const {
+  return out_of_range(s_.has_pages ? "state_pages" : "state_slot");
+}
+
 CompressTables::CompressTables(Builder& k, const CompressSpec& s, const Value& batch)
     : k_(k), s_(s) {
   if (s.has_pages) {
@@ -42,14 +48,14 @@ CompressTables::CompressTables(Builder& k, const CompressSpec& s, const Value& b
   } else {
     state_slot_ = k.input("state_slot", DType::i32, {batch}, {.align = 4});
   }
-  if (s.has_out_pages) {
-    out_columns_ = k.dim("out_columns");
-    out_pages_ = k.input("out_pages", DType::i32, {batch, *out_columns_},
-                         {.strides = {k.stride("out_pages_stride"), 1}, .align = 4});
+  if (s.has_page_table) {
+    page_columns_ = k.dim("page_columns");
+    page_table_ = k.input("page_table", DType::i32, {batch, *page_columns_},
+                          {.strides = {k.stride("page_table_stride"), 1}, .align = 4});
   }
   ring_ = k.scalar("ring", DType::i32);
   state_page_size_ = k.scalar("state_page_size", DType::i32);
-  out_page_size_ = k.scalar("out_page_size", DType::i32);
+  page_size_ = k.scalar("page_size", DType::i32);
 }
 
 Value CompressTables::slot(const Value& request, const Value& position) const {
@@ -60,21 +66,25 @@ Value CompressTables::slot(const Value& request, const Value& position) const {
   } else {
     base = (*state_slot_)(request).unchecked();
   }
-  return k_.let("slot", select(base < 0, -1, base * *ring_ + position % *ring_));
+  auto slot = k_.let("wide_slot", i64(base) * i64(*ring_) + i64(position % *ring_));
+  return k_.let("slot", select(base < 0 || slot > i64(INT32_MAX), -1, i32(slot)));
 }
 
 Value CompressTables::location(const Value& request, const Value& window) const {
-  if (!s_.has_out_pages) return i32(-1);
-  auto column = k_.let("out_column", window / *out_page_size_);
+  if (!s_.has_page_table) return i32(-1);
+  auto column = k_.let("page_column", window / *page_size_);
   auto page = k_.var(DType::i32, -1, "page");
-  k_.if_(column < *out_columns_, [&] { page = (*out_pages_)(request, column).unchecked(); });
-  auto inside = window - column * *out_page_size_;
-  return k_.let("location", select(page < 0, -1, page * *out_page_size_ + inside));
+  k_.if_(column < *page_columns_, [&] { page = (*page_table_)(request, column).unchecked(); });
+  auto inside = window - column * *page_size_;
+  auto wide = k_.let("wide_location", i64(page) * i64(*page_size_) + i64(inside));
+  auto fits = k_.let("location_fits", wide <= i64(INT32_MAX));
+  k_.report_unless(fits, out_of_range("page_table"));
+  return k_.let("location", select(page < 0 || !fits, -1, i32(wide)));
 }
 
 Value CompressTables::has_location(const Value& window) const {
-  if (!s_.has_out_pages) return cast(DType::boolean, true);
-  return window / *out_page_size_ < *out_columns_;
+  if (!s_.has_page_table) return cast(DType::boolean, true);
+  return window / *page_size_ < *page_columns_;
 }
 
 }  // namespace tessera::kernels::serving

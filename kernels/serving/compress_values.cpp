@@ -19,8 +19,10 @@ void require_slot(const Call& c, int64_t request, int64_t position) {
   const Dims place = by_page ? Dims{request, column} : Dims{request};
   c.need(column < columns, name, "argument '" + name + "' has too few columns",
          "a page of position " + std::to_string(position), std::to_string(columns) + " columns");
-  const int64_t base = integer_at(table, request * columns + column);
-  c.need(base >= 0, name, out_of_range(name), "at least 0 where a slot is needed",
+  const int64_t base = integer_at(table, request * columns + column), ring = c["ring"];
+  const int64_t most = (INT32_MAX - position % ring) / ring;
+  c.need(base >= 0 && base <= most, name, out_of_range(name),
+         "0 .. " + std::to_string(most) + " where a slot is needed",
          std::to_string(base) + " at " + to_string(place));
 }
 
@@ -29,10 +31,15 @@ void require_window(const Call& c, int64_t request, int64_t window, int64_t from
   const int64_t ratio = c["ratio"], slots = window_slots(ratio);
   if (ratio == 4 && window > 0 && from_state > 0) require_slot(c, request, window * 4 - 4);
   if (from_state > slots - ratio) require_slot(c, request, window * ratio);
-  if (!c.has("out_pages")) return;
-  const int64_t column = window / c["out_page_size"];
-  c.need(column < c["Q"], "out_pages", kNoLocation, "a page of window " + std::to_string(window),
+  if (!c.has("page_table")) return;
+  const int64_t page_size = c["page_size"], column = window / page_size;
+  c.need(column < c["Q"], "page_table", kNoLocation, "a page of window " + std::to_string(window),
          std::to_string(c["Q"]) + " columns");
+  const int64_t page = integer_at(c.given("page_table"), request * c["Q"] + column);
+  const int64_t most = (INT32_MAX - window % page_size) / page_size;
+  c.need(page <= most, "page_table", out_of_range("page_table"),
+         "at most " + std::to_string(most) + ", or -1",
+         std::to_string(page) + " at " + to_string(Dims{request, column}));
 }
 
 /// The number of positions below `end` in page tails.
@@ -80,9 +87,12 @@ void require_plan_slots(const Call& c) {
     const int64_t start = integer_at(starts, b);
     c.need(b > 0 || first == 0, "row_start", out_of_range("row_start"), "0 at [0]",
            std::to_string(first) + " at [0]");
-    c.need(end >= first && start + end - first <= INT32_MAX, "row_start", out_of_range("row_start"),
+    c.need(end >= first, "row_start", out_of_range("row_start"),
            "at least " + std::to_string(first),
            std::to_string(end) + " at " + to_string(Dims{b + 1}));
+    const int64_t most = INT32_MAX - (end - first);
+    c.need(start <= most, "start", out_of_range("start"), "0 .. " + std::to_string(most),
+           std::to_string(start) + " at " + to_string(Dims{b}));
     const RequestSize size = request_size(c, start, end - first);
     windows += size.windows;
     writes += size.writes;

@@ -77,6 +77,8 @@ void CompressWindow::read_plan(const Value& window) {
   older_ = k_.let("older", row(3).unchecked());
   own_ = k_.let("own", row(4).unchecked());
   location_ = k_.let("location", row(5).unchecked());
+  if (s_.step != Step::windows)
+    planned_page_size_ = k_.let("planned_page_size", row(7).unchecked());
   is_first_ = k_.let("is_first", overlaps_ ? last_ < s_.ratio : last_ < 0);
   if (s_.is_decode) {
     find_token();
@@ -84,6 +86,12 @@ void CompressWindow::read_plan(const Value& window) {
     find_window();
   }
   k_.report_unless(row_ == -1 || is_known_, out_of_range("plan"));
+}
+
+void CompressWindow::require_page_size(const Value& page_size) {
+  auto fits = k_.let("fits_pages", planned_page_size_ == page_size);
+  k_.report_unless(row_ == -1 || fits, kOtherPages);
+  location_ = k_.let("location_in_pages", select(fits, location_, -1));
 }
 
 /// Of prefill: the window is there if its rows and slots are.

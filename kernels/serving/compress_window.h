@@ -33,6 +33,8 @@ class CompressWindow {
 
   /// Reads the row of a window and finds out what of it is there.
   void read_plan(const dsl::Value& window);
+  /// Drops the location of a row whose plan was made for pages of another size.
+  void require_page_size(const dsl::Value& page_size);
   /// Slots `first` .. `first` + 7, for the channels from `column` on.
   void load(const dsl::Value& first, const dsl::Value& column);
   /// Copies the bias of channels `first` .. `first` + span - 1 to shared memory, for add_bias.
@@ -74,6 +76,7 @@ class CompressWindow {
   void load_from_state(const dsl::Value& slot, int64_t nth, const dsl::Value& column);
 
   dsl::Value row_, from_state_, older_, own_, own_slot_, is_first_, is_known_;
+  dsl::Value planned_page_size_;
   std::optional<dsl::Ref> kv_, score_, biased_, token_;
   std::optional<dsl::Ref> shared_bias_;
   dsl::Value first_shared_;  // its first channel

@@ -2,7 +2,9 @@
 
 #include <limits>
 
+#include "kernels/serving/select_values.h"
 #include "kernels/serving/value_sort.h"
+#include "kernels/value_check.h"
 
 namespace tessera::kernels::serving {
 
@@ -180,12 +182,14 @@ void SelectResult::write(const Value& place, const Value& column) {
   if (s_.has_pages) {
     auto page_column = k_.let("page_column", raw >> *page_shift_);
     auto exists = k_.let("page_exists", page_column < *pages_);
-    k_.report_unless(exists, "argument 'page_table' has too few columns");
+    k_.report_unless(exists, kNoPage);
     index = i32(-1);
     k_.if_(exists, [&] {
       auto page = k_.let("page", (*page_table_)(row_, page_column).unchecked());
       auto inside = raw - (page_column << *page_shift_);
-      index = select(page < 0, -1, (page << *page_shift_) + inside);
+      auto fits = k_.let("page_fits", page <= (i32(INT32_MAX) >> *page_shift_));
+      k_.report_unless(fits, out_of_range("page_table"));
+      index = select(page < 0 || !fits, -1, (page << *page_shift_) + inside);
     });
   }
   (*indices_)(row_, place) = index;

@@ -2,6 +2,10 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -32,6 +36,49 @@ void require_plan(const Call& c) {
   }
 }
 
+/// A score as it ranks: NaN is -inf.
+float score_at(const TensorView& scores, int64_t row, int64_t column) {
+  const int64_t element = row * scores.strides[0] + column;
+  float score = 0;
+  if (scores.dtype == DType::f32) {
+    score = static_cast<const float*>(scores.data)[element];
+  } else {
+    const uint32_t bits = uint32_t{static_cast<const uint16_t*>(scores.data)[element]} << 16;
+    std::memcpy(&score, &bits, sizeof(score));
+  }
+  return std::isnan(score) ? -std::numeric_limits<float>::infinity() : score;
+}
+
+/// The columns that are chosen from start .. end - 1, in any order.
+std::vector<int64_t> chosen_columns(const Call& c, int64_t row, int64_t start, int64_t end) {
+  std::vector<int64_t> columns(static_cast<size_t>(end - start));
+  std::iota(columns.begin(), columns.end(), start);
+  if (std::ssize(columns) <= c["topk"]) return columns;
+  const TensorView& scores = c.given("scores");
+  const auto is_better = [&](int64_t a, int64_t b) {
+    const float of_a = score_at(scores, row, a), of_b = score_at(scores, row, b);
+    return of_a > of_b || (of_a == of_b && a < b);
+  };
+  std::nth_element(columns.begin(), columns.begin() + c["topk"], columns.end(), is_better);
+  columns.resize(static_cast<size_t>(c["topk"]));
+  return columns;
+}
+
+void require_pages(const Call& c, int64_t row, int64_t start, int64_t end) {
+  const TensorView& table = c.given("page_table");
+  if (!c.has("page_table") || !values_are_checked(table)) return;
+  const int64_t size = c["page_size"], most = INT32_MAX / size, pages = c["Q"];
+  for (const int64_t column : chosen_columns(c, row, start, end)) {
+    const int64_t raw = c.flag("relative") ? column - start : column;
+    c.need(raw / size < pages, "page_table", kNoPage, "a page of column " + std::to_string(raw),
+           std::to_string(pages) + " columns");
+    const int64_t page = integer_at(table, row * pages + raw / size);
+    c.need(page <= most, "page_table", out_of_range("page_table"),
+           "at most " + std::to_string(most) + ", or -1",
+           std::to_string(page) + " at " + to_string(Dims{row, raw / size}));
+  }
+}
+
 }  // namespace
 
 void require_page_size(const Call& c) {
@@ -45,12 +92,13 @@ void require_ranges(const Call& c) {
   const int64_t columns = c["L"];
   if (c.has("plan")) require_plan(c);
   if (c.has("lengths")) require_values(c.check(), "lengths", c.given("lengths"), 0, columns);
-  const bool has_starts = c.has("starts") && values_are_checked(c.given("starts"));
-  for (int64_t b = 0; has_starts && b < c["B"]; ++b) {
-    const int64_t start = integer_at(c.given("starts"), b);
+  if (!values_are_checked(c.given("scores"))) return;
+  for (int64_t b = 0; b < c["B"]; ++b) {
+    const int64_t start = c.has("starts") ? integer_at(c.given("starts"), b) : 0;
     const int64_t end = c.has("lengths") ? integer_at(c.given("lengths"), b) : columns;
     c.need(start >= 0 && start <= end, "starts", out_of_range("starts"),
            "0 .. " + std::to_string(end), std::to_string(start) + place(b));
+    require_pages(c, b, start, end);
   }
 }
 

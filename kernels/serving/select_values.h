@@ -8,8 +8,11 @@ namespace tessera::kernels::serving {
 /// Requires the page size to be a power of two.
 void require_page_size(const Call& c);
 
-/// Requires 0 <= start <= length <= columns, every page of a row in the table, and at most one entry
-/// per row in a plan.
+/// Reported of a chosen column whose page is not in the table.
+inline constexpr const char* kNoPage = "argument 'page_table' has too few columns";
+
+/// Requires 0 <= start <= length <= columns, the pages of chosen columns in the table, and at most one
+/// entry per row in a plan.
 void require_ranges(const Call& c);
 
 }  // namespace tessera::kernels::serving

@@ -6,6 +6,7 @@
 // Maths    none
 
 #include <algorithm>
+#include <optional>
 
 #include "kernels/all_ops.h"
 #include "kernels/signature/case.h"
@@ -17,17 +18,19 @@ namespace tessera::kernels {
 namespace {
 
 struct Spec {
-  int32_t reserved = 0;
+  int32_t has_rows;
 };
 
 constexpr int kThreads = 1024, kWarps = kThreads / 32;
 constexpr int64_t kLongRow = 32768;
 
-ir::Kernel build(const Spec&) {
+ir::Kernel build(const Spec& s) {
   using namespace dsl;
   Builder k("topk_plan");
-  auto rows = k.dim("batch"), plan_rows = k.dim("plan_rows");
-  auto lengths = k.input("lengths", DType::i32, {rows});
+  const Value rows = s.has_rows ? k.dim("batch") : i32(0);
+  auto plan_rows = k.dim("plan_rows");
+  std::optional<Ref> lengths;
+  if (s.has_rows) lengths = k.input("lengths", DType::i32, {rows});
   auto plan = k.output("plan", DType::i32, {plan_rows, 2}, {.align = 4});
   auto threshold = k.scalar("threshold", DType::i32), most = k.scalar("max_length", DType::i32);
   k.launch({1}, {.threads = kThreads});
@@ -36,27 +39,25 @@ ir::Kernel build(const Spec&) {
   auto counts = k.shared(DType::i32, {kWarps}, "counts");
   auto total = k.var(DType::i32, 0, "total");
   k.wait_for_previous_kernel();
-  k.serial(
-      0, rows,
-      [&](Value first) {
-        auto row = k.let("row", first + k.thread());
-        auto given = k.let("given", lengths(row));
-        k.report_unless(row >= rows || (given >= 0 && given <= most), out_of_range("lengths"));
-        auto length = k.let("length", min(given, most));
-        auto is_long = k.let("is_long", row < rows && length > threshold);
-        auto vote = k.let("vote", k.ballot(is_long));
-        k.if_(lane == 0, [&] { counts(k.warp()) = i32(popcount(vote)); });
-        auto of_warp = k.let("of_warp", counts(lane));
-        auto before = k.let("before", k.warp_sum(select(lane < k.warp(), of_warp, 0)));
-        auto lower = (cast(DType::u32, 1) << u32(lane)) - u32(1);
-        auto place = k.let("place", total + before + i32(popcount(vote & lower)));
-        k.if_(is_long, [&] {
-          plan(place + 1, 0) = row;
-          plan(place + 1, 1) = length;
-        });
-        total = total + k.warp_sum(of_warp);
-      },
-      kThreads);
+  const auto list_rows = [&](Value first) {
+    auto row = k.let("row", first + k.thread());
+    auto given = k.let("given", (*lengths)(row));
+    k.report_unless(row >= rows || (given >= 0 && given <= most), out_of_range("lengths"));
+    auto length = k.let("length", min(given, most));
+    auto is_long = k.let("is_long", row < rows && length > threshold);
+    auto vote = k.let("vote", k.ballot(is_long));
+    k.if_(lane == 0, [&] { counts(k.warp()) = i32(popcount(vote)); });
+    auto of_warp = k.let("of_warp", counts(lane));
+    auto before = k.let("before", k.warp_sum(select(lane < k.warp(), of_warp, 0)));
+    auto lower = (cast(DType::u32, 1) << u32(lane)) - u32(1);
+    auto place = k.let("place", total + before + i32(popcount(vote & lower)));
+    k.if_(is_long, [&] {
+      plan(place + 1, 0) = row;
+      plan(place + 1, 1) = length;
+    });
+    total = total + k.warp_sum(of_warp);
+  };
+  if (s.has_rows) k.serial(0, rows, list_rows, kThreads);
   k.if_(k.thread() == 0, [&] {
     plan(0, 0) = threshold;
     plan(0, 1) = total;
@@ -78,7 +79,7 @@ int64_t threshold(const Call& c) {
 }
 
 void launches(const Call& c, Launches& go) {
-  go.add(build, Spec{}, {.scalars = {{"threshold", threshold(c)}}});
+  go.add(build, Spec{c["B"] > 0}, {.scalars = {{"threshold", threshold(c)}}});
 }
 
 void check_values(const Call& c) {
@@ -98,7 +99,6 @@ const Op topk_plan_op{
       param    max_length int
       need     1 <= topk <= 2147483647
       need     0 <= max_length <= 2147483647
-      need     B >= 1 on lengths "argument 'lengths' has no rows"
       limit    B <= 2130706430 on lengths
     )",
     .launches = launches,

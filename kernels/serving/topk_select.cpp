@@ -18,7 +18,10 @@
 
 #include <algorithm>
 #include <bit>
+#include <limits>
+#include <optional>
 
+#include "dsl/builder.h"
 #include "kernels/all_ops.h"
 #include "kernels/jit/target.h"
 #include "kernels/serving/select_kernel.h"
@@ -63,8 +66,42 @@ serving::SelectSpec shaped(serving::SelectSpec s, int cluster, int64_t columns, 
   return s;
 }
 
+struct PadSpec {
+  int32_t topk, score_bytes;
+  int32_t saves_raw, saves_values;
+};
+
+/// Rows without columns: nothing is chosen.
+ir::Kernel build_padding(const PadSpec& s) {
+  using namespace dsl;
+  constexpr int kThreads = 128;
+  Builder k("topk_select_padding");
+  const DType dtype = s.score_bytes == 4 ? DType::f32 : DType::bf16;
+  auto rows = k.dim("rows");
+  auto indices = k.output("indices", DType::i32, {rows, s.topk}, {.align = 4});
+  std::optional<Ref> raw, values;
+  if (s.saves_raw) raw = k.output("raw_indices", DType::i32, {rows, s.topk}, {.align = 4});
+  if (s.saves_values) values = k.output("values", dtype, {rows, s.topk}, {.align = s.score_bytes});
+  auto at = k.launch({rows}, {.threads = kThreads});
+  k.serial(
+      k.thread(), i32(s.topk),
+      [&](Value place) {
+        indices(at.x, place) = -1;
+        if (raw) (*raw)(at.x, place) = -1;
+        if (values) (*values)(at.x, place) = cast(dtype, -std::numeric_limits<float>::infinity());
+      },
+      kThreads);
+  return k.finish();
+}
+
 void launches(const Call& c, Launches& go) {
   const int64_t columns = c["L"];
+  if (columns == 0) {
+    return go.add(
+        build_padding,
+        PadSpec{c.i32("topk"), bytes(c.dtype("scores")), c.flag("save_raw"), c.flag("save_values")},
+        {}, "padding");
+  }
   serving::SelectSpec s{};
   s.topk = c.i32("topk");
   s.score_bytes = static_cast<uint8_t>(bytes(c.dtype("scores")));
@@ -113,7 +150,6 @@ const Op topk_select_op{
       param  relative bool = false
       param  save_raw, save_values bool = false
       limit  topk <= 4096 "so many scores of a row are not supported"
-      need   L >= 1 on scores "argument 'scores' has no columns"
       need   Q >= 1 if page_table on page_table "argument 'page_table' has no columns"
       limit  B <= 266338303 on scores "so many rows are not supported"
     )",
@@ -130,8 +166,12 @@ const Op topk_select_op{
       B=64 L=1048576 scores=f32 topk=2048; B=64 L=65536 scores=bf16 topk=512
       B=64 L=65536 scores=f32 topk=512 order=value
       B=64 L=65536 scores=f32 topk=2048 lengths=given page_table=given Q=1024)",
-    .values = {{"lengths", [](const Case& c, int64_t b) { return c["L"] - b * 77 % c["L"]; }},
-               {"starts", [](const Case& c, int64_t b) { return b * 5 % (c["L"] / 2); }},
+    .values = {{"lengths",
+                [](const Case& c, int64_t b) {
+                  return c["L"] - b * 77 % std::max<int64_t>(c["L"], 1);
+                }},
+               {"starts",
+                [](const Case& c, int64_t b) { return b * 5 % std::max<int64_t>(c["L"] / 2, 1); }},
                {"page_table", [](const Case&, int64_t i) { return i * 7 % 1021; }}},
     .bytes = [](const Case& c) {
       return c["B"] * (c["L"] * (c.dtype_word("scores") == "f32" ? 4 : 2) + 4 * c["topk"]);

@@ -1,5 +1,7 @@
 #include "kernels/serving/window_cases.h"
 
+#include <algorithm>
+
 #include "kernels/serving/cache_entry.h"
 #include "kernels/serving/compress_tables.h"
 
@@ -16,15 +18,25 @@ CacheFormat format_of(const Case& c) {
   return cache_format(std::get<std::string>(*c.find("format")));
 }
 
+/// Pools do not shrink with a step.
+int64_t at_least_one(int64_t count) {
+  return std::max<int64_t>(count, 1);
+}
+
 int64_t blocks_for(const Case& c, int64_t entries) {
-  const int64_t tokens = format_of(c) == CacheFormat::bf16 ? 1 : c["block_size"];
-  return (entries + tokens - 1) / tokens;
+  const int64_t tokens = format_of(c) == CacheFormat::bf16 ? 1 : c["page_size"];
+  return (at_least_one(entries) + tokens - 1) / tokens;
 }
 
 /// Bytes of one entry in the cache.
 int64_t entry_bytes(const Case& c) {
   const CacheFormat format = format_of(c);
   return format == CacheFormat::bf16 ? 2 * c["D"] : block_bytes(format, c["D"], 64) / 64;
+}
+
+/// The page size that the plan carries; only ops with a cache look at it.
+int64_t planned_page_size(const Case& c) {
+  return c.find("page_size") ? c["page_size"] : 0;
 }
 
 int64_t windows_that_end(const Case& c) {
@@ -50,13 +62,13 @@ int64_t rows_of_windows(const Case& c) {
   return c["C"] * c["ratio"];
 }
 int64_t slots_of_tokens(const Case& c) {
-  return c["B"] * slots_of_window(c);
+  return at_least_one(c["B"]) * slots_of_window(c);
 }
 
 int64_t planned_window(const Case& c, int64_t i) {
   const int64_t window = i / 8, ratio = c["ratio"], last = window * ratio + ratio - 1;
   const bool is_first = ratio == 4 && window == 0;
-  const int64_t fields[] = {last, last, is_first ? 4 : 0, -1, 0, window, 0, 0};
+  const int64_t fields[] = {last, last, is_first ? 4 : 0, -1, 0, window, 0, planned_page_size(c)};
   return fields[i % 8];
 }
 
@@ -67,7 +79,7 @@ int64_t planned_token(const Case& c, int64_t i) {
   const int64_t fields[] = {token, position,
                             slots, ratio == 4 ? ring + 4 : -1,
                             ring,  position % ratio == ratio - 1 ? token : -1,
-                            token, 0};
+                            token, planned_page_size(c)};
   return fields[i % 8];
 }
 
@@ -76,7 +88,7 @@ int64_t planned_write(const Case& c, int64_t i) {
 }
 
 int64_t positions_of_windows(const Case& c) {
-  return rows_of_windows(c);
+  return at_least_one(rows_of_windows(c));
 }
 int64_t positions_of_tokens(const Case& c) {
   return (kWindows + 1) * c["ratio"];
@@ -88,7 +100,7 @@ int64_t blocks_of_tokens(const Case& c) {
   return blocks_for(c, c["B"]);
 }
 int64_t bytes_of_block(const Case& c) {
-  return block_bytes(format_of(c), c["D"], c["block_size"]);
+  return block_bytes(format_of(c), c["D"], c["page_size"]);
 }
 
 int64_t write_bytes(const Case& c) {

@@ -115,12 +115,16 @@ void require_places(const Call& c) {
   const TensorView& plan = c.given("plan");
   if (!values_are_checked(plan)) return;
   const int64_t ratio = c["ratio"];
-  const int64_t tokens = cache_format(c.word("format")) == CacheFormat::bf16 ? 1 : c["block_size"];
+  const int64_t tokens = cache_format(c.word("format")) == CacheFormat::bf16 ? 1 : c["page_size"];
   const int64_t places = c["blocks"] * tokens;
   std::set<int64_t> seen;
   for (int64_t i = 0; i < plan.shape[0]; ++i) {
     const PlanRow row{c, "plan", i, 8};
-    if (row[0] == -1 || row[1] % ratio != ratio - 1) continue;
+    if (row[0] == -1) continue;
+    c.need(row[7] == c["page_size"], "plan", kOtherPages,
+           std::to_string(c["page_size"]) + ", the page_size of this call",
+           std::to_string(row[7]) + " at " + to_string(Dims{i, 7}));
+    if (row[1] % ratio != ratio - 1) continue;
     const int64_t position = row[1] / ratio * ratio;
     c.need(position < c["angles"], "cos_sin", kNoAngle,
            "a row of position " + std::to_string(position), std::to_string(c["angles"]) + " rows");

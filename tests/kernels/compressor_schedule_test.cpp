@@ -59,7 +59,7 @@ std::vector<uint64_t> bits_of_row(const HostTensor& tensor, int64_t row) {
 struct Requests {
   std::vector<HostTensor> rows;  // of each
   HostTensor ape, norm_weight, cos_sin;
-  HostTensor state_table, out_pages;
+  HostTensor state_table, page_table;
 
   Requests(const Life& life, Random& random) {
     const int64_t length = kChannels * (life.ratio == 4 ? 4 : 2);
@@ -73,7 +73,7 @@ struct Requests {
     cos_sin = random_tensor(DType::f32, {room, 64}, Values::uniform, random.next());
     const int64_t pages = life.page_size > 0 ? room / life.page_size + 1 : 1;
     state_table = life.page_size > 0 ? table({life.requests, pages}) : table({life.requests});
-    out_pages = table({life.requests, room / life.ratio / kOutPage + 1});
+    page_table = table({life.requests, room / life.ratio / kOutPage + 1});
   }
 
   static HostTensor table(const Dims& shape) {
@@ -90,7 +90,7 @@ class Server {
     state_ = HostTensor(life.dtype, {slots, requests.rows[0].shape()[1]});
     for (int64_t i = 0; i < state_.size(); ++i) state_.set_value(i, NAN);
     const int64_t bytes = life.format == "bf16" ? kChannels : 132 * kOutPage;
-    const int64_t places = requests.out_pages.size() * (life.format == "bf16" ? kOutPage : 1);
+    const int64_t places = requests.page_table.size() * (life.format == "bf16" ? kOutPage : 1);
     cache_ = HostTensor(life.format == "bf16" ? DType::bf16 : DType::u8, {places, bytes},
                         {(bytes + 15) / 16 * 16, 1});
     for (int64_t i = 0; i < cache_.size(); ++i) cache_.set_bits(i, 0);
@@ -154,7 +154,7 @@ class Server {
 
   HostTensors tables() const {
     return {{life_.page_size > 0 ? "state_pages" : "state_slot", requests_->state_table},
-            {"out_pages", requests_->out_pages}};
+            {"page_table", requests_->page_table}};
   }
 
   Params plan_params() const {
@@ -162,7 +162,7 @@ class Server {
             {"ring", life_.ring},
             {"max_rollback", life_.max_rollback},
             {"state_page_size", life_.page_size},
-            {"out_page_size", kOutPage}};
+            {"page_size", kOutPage}};
   }
 
   HostTensor gathered(const std::vector<int64_t>& starts, const std::vector<int64_t>& counts,
@@ -188,7 +188,7 @@ class Server {
     in["cache"] = cache_;
     const Params params = {{"ratio", life_.ratio},
                            {"format", life_.format},
-                           {"block_size", kOutPage},
+                           {"page_size", kOutPage},
                            {"hadamard", life_.format != "bf16"}};
     HostTensors out = run(op, in, params);
     cache_ = out.at("cache");
@@ -242,8 +242,9 @@ void live(const Life& life, Server& server, const std::vector<int64_t>& tokens, 
 /// The bytes of an entry in two caches.
 void check_entry(const Life& life, const Requests& requests, const HostTensor& want,
                  const HostTensor& got, int64_t b, int64_t window) {
-  const int64_t columns = requests.out_pages.shape()[1];
-  const auto page = static_cast<int64_t>(requests.out_pages.value(b * columns + window / kOutPage));
+  const int64_t columns = requests.page_table.shape()[1];
+  const auto page =
+      static_cast<int64_t>(requests.page_table.value(b * columns + window / kOutPage));
   const int64_t offset = window % kOutPage, bytes = want.shape()[1];
   const bool is_plain = life.format == "bf16";
   const int64_t row = is_plain ? page * kOutPage + offset : page;
@@ -311,7 +312,7 @@ TEST_CASE("a request whose ring is not there gets no entry, and others get their
   const Requests whole(life, random);
   Requests lacking = whole;
   lacking.state_table.set_value(1, -1);
-  lacking.out_pages.set_value(0, 90000);  // beyond the cache
+  lacking.page_table.set_value(0, 90000);  // beyond the cache
   Server want(life, whole), got(life, lacking);
   for (Server* server : {&want, &got}) {
     server->prefill({0, 0, 0}, {6, 6, 6}, {0, 0, 0});

@@ -3,6 +3,7 @@
 #include "tests/support/ops/mutants.h"
 #include "tests/support/ops/op_errors.h"
 #include "tests/support/ops/run_op.h"
+#include "tests/support/tensor_of.h"
 
 using namespace tessera;
 using namespace tessera::test;
@@ -72,6 +73,8 @@ Mistake param_is(const char* name, const kernels::ParamValue& value) {
 /// What compress_store and compress_decode_store could do wrong with an entry.
 const std::vector<Mistake> kEntryMistakes = {
     in_field("plan", 5, 1),
+    in_field("plan", 7, 1),
+    in_field("plan", 7, -1),
     turned("cos_sin", 1),
     param_is("norm_eps", 1e-6),
     param_is("hadamard", false),
@@ -193,8 +196,8 @@ TEST_CASE("compress_store explains wrong arguments", "[compress_store][errors]")
         "tessera: compress_store: parameter 'hadamard' does not go with the channels\n"
         "  expected  128 channels\n"
         "  got       512");
-  CHECK(told({}, {{"block_size", int64_t{0}}}) ==
-        "tessera: compress_store: parameter 'block_size' is out of range\n"
+  CHECK(told({}, {{"page_size", int64_t{0}}}) ==
+        "tessera: compress_store: parameter 'page_size' is out of range\n"
         "  expected  1 .. 1048576\n"
         "  got       0");
   HostTensor apart(DType::u8, {3, 37440}, {37448, 1});
@@ -202,6 +205,44 @@ TEST_CASE("compress_store explains wrong arguments", "[compress_store][errors]")
         "tessera: compress_store: argument 'cache' has the wrong strides\n"
         "  expected  a row stride that is a multiple of 16\n"
         "  got       u8[3, 37440], strides [37448, 1]");
+}
+
+TEST_CASE(
+    "a plan for pages of 64 does not store into the blocks of other requests in a cache of 16",
+    "[compress_store][errors]") {
+  const HostTensors planned = op_runner("compress_plan", Device::cpu())(
+      {{"start", tensor_of(DType::i32, {1}, {0})},
+       {"row_start", tensor_of(DType::i32, {2}, {0, 8})},
+       {"state_slot", tensor_of(DType::i32, {1}, {0})},
+       {"page_table", tensor_of(DType::i32, {1, 2}, {1, 2})}},
+      {{"ratio", int64_t{4}},
+       {"ring", int64_t{8}},
+       {"num_windows", int64_t{3}},
+       {"num_writes", int64_t{8}}});
+  const HostTensor& plan = planned.at("plan");
+  CHECK(plan.value(7) == 64);
+  CHECK(plan.value(8 * 2 + 7) == -1);  // a row that is not used
+  HostTensors inputs = {
+      {"x", HostTensor(DType::f32, {8, 512})},        {"ape", HostTensor(DType::f32, {8, 128})},
+      {"state", HostTensor(DType::f32, {8, 512})},    {"plan", plan},
+      {"norm_weight", HostTensor(DType::f32, {128})}, {"cos_sin", HostTensor(DType::f32, {8, 64})},
+      {"cache", HostTensor(DType::u8, {6, 16 * 132})}};
+  for (auto& [name, tensor] : inputs) {
+    if (name != "plan") tensor.fill_bytes(std::byte{0});
+  }
+  const auto told = [&](int64_t page_size) {
+    kernels::Tensors views;
+    for (const auto& [name, tensor] : inputs) views[name] = tensor.view();
+    return run_error(
+        "compress_store", views,
+        {{"ratio", int64_t{4}}, {"format", std::string("index_fp8")}, {"page_size", page_size}});
+  };
+  CHECK(told(16) ==
+        "tessera: compress_store: argument 'plan' was made for another page size\n"
+        "  expected  16, the page_size of this call\n"
+        "  got       64 at [0, 7]");
+  inputs["cache"] = HostTensor(DType::u8, {3, 64 * 132});
+  CHECK(told(64) == "no error");
 }
 
 TEST_CASE("stored entries of ratio 128 need a workspace", "[compress_store][errors]") {

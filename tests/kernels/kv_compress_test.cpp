@@ -23,13 +23,13 @@ void check_plan_mutants(const std::string& op, const std::vector<OpCase>& cases)
     return is_caught(op, cases, misled(op, mistake));
   };
   CHECK_FALSE(caught([](HostTensors&, Params&) {}));
-  CHECK(caught([](HostTensors& in, Params&) { in.erase("out_pages"); }));
-  CHECK(caught([](HostTensors&, Params& params) { params.erase("out_page_size"); }));
+  CHECK(caught([](HostTensors& in, Params&) { in.erase("page_table"); }));
+  CHECK(caught([](HostTensors&, Params& params) { params.erase("page_size"); }));
   CHECK(caught([](HostTensors&, Params& params) {  // the ring is as long as a page
     if (std::get<int64_t>(params["state_page_size"]) > 0)
       params["ring"] = params["state_page_size"];
   }));
-  for (const char* name : {"state_pages", "state_slot", "out_pages"}) {
+  for (const char* name : {"state_pages", "state_slot", "page_table"}) {
     CHECK(caught([name](HostTensors& in, Params&) {  // what is not there is the first
       if (!in.contains(name)) return;
       HostTensor& table = in[name];

@@ -79,16 +79,16 @@ float largest_of(const std::vector<float>& values, int64_t first, int64_t count)
   return largest;
 }
 
-void store_v4(const std::vector<float>& values, Bytes& bytes, int64_t offset, int64_t block_size) {
+void store_v4(const std::vector<float>& values, Bytes& bytes, int64_t offset, int64_t page_size) {
   for (int64_t group = 0; group < 7; ++group) {
     const Scale scale = scale_of(largest_of(values, 64 * group, 64), DType::e4m3, true);
     for (int64_t i = 64 * group; i < 64 * group + 64; ++i) {
       const float value = values[static_cast<size_t>(i)] * scale.inv;
       bytes.put(576 * offset + i, encode(DType::e4m3, value), 1);
     }
-    bytes.put(576 * block_size + 8 * offset + group, scale.exponent, 1);
+    bytes.put(576 * page_size + 8 * offset + group, scale.exponent, 1);
   }
-  bytes.put(576 * block_size + 8 * offset + 7, 0, 1);
+  bytes.put(576 * page_size + 8 * offset + 7, 0, 1);
   for (int64_t i = 0; i < 64; ++i) {
     const float value = values[static_cast<size_t>(448 + i)];
     bytes.put(576 * offset + 448 + 2 * i, encode(DType::bf16, value), 2);
@@ -96,17 +96,17 @@ void store_v4(const std::vector<float>& values, Bytes& bytes, int64_t offset, in
 }
 
 void store_index_fp8(const std::vector<float>& values, Bytes& bytes, int64_t offset,
-                     int64_t block_size) {
+                     int64_t page_size) {
   const Scale scale = scale_of(largest_of(values, 0, 128), DType::e4m3, false);
   for (int64_t i = 0; i < 128; ++i) {
     const float value = values[static_cast<size_t>(i)] * scale.inv;
     bytes.put(128 * offset + i, encode(DType::e4m3, value), 1);
   }
-  bytes.put(128 * block_size + 4 * offset, bits_of(scale.sf), 4);
+  bytes.put(128 * page_size + 4 * offset, bits_of(scale.sf), 4);
 }
 
 void store_index_fp4(const std::vector<float>& values, Bytes& bytes, int64_t offset,
-                     int64_t block_size) {
+                     int64_t page_size) {
   for (int64_t group = 0; group < 4; ++group) {
     const Scale scale = scale_of(largest_of(values, 32 * group, 32), 6.0f, 1e-4f, true);
     const auto code = [&](int64_t i) {
@@ -115,7 +115,7 @@ void store_index_fp4(const std::vector<float>& values, Bytes& bytes, int64_t off
     for (int64_t i = 32 * group; i < 32 * group + 32; i += 2) {
       bytes.put(64 * offset + i / 2, code(i) | code(i + 1) << 4, 1);
     }
-    bytes.put(64 * block_size + 4 * offset + group, scale.exponent, 1);
+    bytes.put(64 * page_size + 4 * offset + group, scale.exponent, 1);
   }
 }
 
@@ -153,7 +153,7 @@ std::vector<float> normalized_entry(std::vector<float> values, const HostTensor&
 void store_entry(const std::vector<float>& values, HostTensor& cache, int64_t location,
                  const EntryOptions& o) {
   const bool is_plain = o.format == "bf16";
-  const int64_t tokens = is_plain ? 1 : o.block_size;
+  const int64_t tokens = is_plain ? 1 : o.page_size;
   if (location < 0 || location / tokens >= cache.shape()[0]) return;
   if (is_plain) {
     for (int64_t i = 0; i < ssize(values); ++i) {

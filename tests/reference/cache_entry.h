@@ -10,7 +10,7 @@ namespace tessera::reference {
 
 struct EntryOptions {
   std::string format = "bf16";
-  int64_t block_size = 64;
+  int64_t page_size = 64;
   float norm_eps = 1e-6f;
   bool hadamard = false, halves = false;
 };

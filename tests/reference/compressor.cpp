@@ -18,12 +18,12 @@ using test::HostTensors;
 
 /// One row of a plan.
 struct Fields {
-  int64_t row, last, from_state, older, own, location;
+  int64_t row, last, from_state, older, own, location, page_size;
 };
 
 Fields fields_of(const HostTensor& plan, int64_t i) {
   const auto field = [&](int64_t f) { return static_cast<int64_t>(plan.value(i * 8 + f)); };
-  return {field(0), field(1), field(2), field(3), field(4), field(5)};
+  return {field(0), field(1), field(2), field(3), field(4), field(5), field(7)};
 }
 
 /// A row of kv and score that a slot takes: of x, or of the state.
@@ -182,6 +182,7 @@ HostTensors stored(const HostTensors& in, const CompressorOptions& o, Entries en
     const int64_t position = f.last / o.ratio * o.ratio;
     entries[i] =
         normalized_entry(*entries[i], in.at("norm_weight"), in.at("cos_sin"), position, o.entry);
+    if (f.page_size != o.entry.page_size) continue;  // a plan for other pages
     store_entry(*entries[i], out.at("cache"), f.location, o.entry);
   }
   if (o.save_out) out["out"] = table_of(entries, in.at("ape").shape()[1], DType::f32);

@@ -24,23 +24,27 @@ int64_t entry(const HostTensor& table, int64_t row, int64_t column) {
   return column < columns ? integer_at(table, row * columns + column) : -1;
 }
 
+int64_t within_i32(int64_t place) {
+  return place > std::numeric_limits<int32_t>::max() ? -1 : place;
+}
+
 int64_t slot_of(const HostTensors& in, const CompressOptions& o, int64_t b, int64_t p) {
   const bool by_page = in.contains("state_pages");
   const int64_t base = by_page ? entry(in.at("state_pages"), b, p / o.state_page_size)
                                : integer_at(in.at("state_slot"), b);
-  return base < 0 ? -1 : base * o.ring + p % o.ring;
+  return base < 0 ? -1 : within_i32(base * o.ring + p % o.ring);
 }
 
 bool has_location(const HostTensors& in, const CompressOptions& o, int64_t window) {
-  const auto table = in.find("out_pages");
-  return table == in.end() || window / o.out_page_size < table->second.shape()[1];
+  const auto table = in.find("page_table");
+  return table == in.end() || window / o.page_size < table->second.shape()[1];
 }
 
 int64_t location_of(const HostTensors& in, const CompressOptions& o, int64_t b, int64_t window) {
-  const auto table = in.find("out_pages");
+  const auto table = in.find("page_table");
   if (table == in.end()) return -1;
-  const int64_t page = entry(table->second, b, window / o.out_page_size);
-  return page < 0 ? -1 : page * o.out_page_size + window % o.out_page_size;
+  const int64_t page = entry(table->second, b, window / o.page_size);
+  return page < 0 ? -1 : within_i32(page * o.page_size + window % o.page_size);
 }
 
 /// The window that token p of request b ends; kUnused if a slot of it is missing.
@@ -56,7 +60,8 @@ Row window_row(const HostTensors& in, const CompressOptions& o, int64_t b, int64
     if (older < 0) return kUnused;
   }
   if (!has_location(in, o, window)) return kUnused;
-  return {first_row + p - start, p, from_state, older, own, location_of(in, o, b, window), b, 0};
+  return {first_row + p - start,         p, from_state, older, own,
+          location_of(in, o, b, window), b, o.page_size};
 }
 
 bool is_stored(const CompressOptions& o, int64_t p, int64_t end) {
@@ -123,7 +128,7 @@ HostTensor compress_plan_decode(const HostTensors& in, const CompressOptions& o)
     const int64_t older = overlaps ? slot_of(in, o, b, window * 4 - 4) : -1;
     const bool is_whole = p % o.ratio == o.ratio - 1 && (older >= 0 || !overlaps);
     const int64_t location = is_whole ? location_of(in, o, b, window) : -1;
-    rows.push_back({b, p, slots, older, own, location, b, 0});
+    rows.push_back({b, p, slots, older, own, location, b, o.page_size});
   }
   return table_of(rows, positions.size(), 8);
 }

@@ -6,7 +6,7 @@
 namespace tessera::reference {
 
 struct CompressOptions {
-  int64_t ratio = 4, ring = 8, max_rollback = 0, state_page_size = 0, out_page_size = 64;
+  int64_t ratio = 4, ring = 8, max_rollback = 0, state_page_size = 0, page_size = 64;
   int64_t num_windows = 0, num_writes = 0;  // of compress_plan
 };
 
@@ -16,7 +16,7 @@ struct CompressOptions {
 ///   start         i32 [B], tokens of each request before
 ///   row_start     i32 [B + 1], rows of the new ones
 ///   state_slot    i32 [B], or state_pages i32 [B, S]
-///   out_pages     i32 [B, Q], or none
+///   page_table     i32 [B, Q], or none
 ///   returns       plan i32 [num_windows, 8], write_plan i32 [num_writes, 2], counts i32 [2]
 test::HostTensors compress_plan(const test::HostTensors& in, const CompressOptions& options);
 

@@ -52,7 +52,7 @@ CompressOptions compress_options(const Params& params) {
   o.ring = param<int64_t>(params, "ring", 8);
   o.max_rollback = param<int64_t>(params, "max_rollback", 0);
   o.state_page_size = param<int64_t>(params, "state_page_size", 0);
-  o.out_page_size = param<int64_t>(params, "out_page_size", 64);
+  o.page_size = param<int64_t>(params, "page_size", 64);
   o.num_windows = param<int64_t>(params, "num_windows", 0);
   o.num_writes = param<int64_t>(params, "num_writes", 0);
   return o;
@@ -64,7 +64,7 @@ CompressorOptions compressor_options(const Params& params) {
   if (param<std::string>(params, "out_dtype", "f32") == "bf16") o.out_dtype = DType::bf16;
   o.save_out = param<bool>(params, "save_out", false);
   o.entry.format = param<std::string>(params, "format", "bf16");
-  o.entry.block_size = param<int64_t>(params, "block_size", 64);
+  o.entry.page_size = param<int64_t>(params, "page_size", 64);
   o.entry.norm_eps = static_cast<float>(param<double>(params, "norm_eps", 1e-6));
   o.entry.hadamard = param<bool>(params, "hadamard", false);
   o.entry.halves = param<std::string>(params, "cos_sin_layout", "pairs") == "halves";

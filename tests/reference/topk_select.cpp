@@ -45,7 +45,8 @@ int64_t location(const HostTensors& in, int64_t row, int64_t raw, int64_t page_s
   const int64_t pages = found->second.shape()[1], column = raw / page_size;
   if (column >= pages) return -1;
   const int64_t page = integer_at(found->second, row * pages + column);
-  return page < 0 ? -1 : page * page_size + raw % page_size;
+  const int64_t location = page * page_size + raw % page_size;
+  return page < 0 || location > std::numeric_limits<int32_t>::max() ? -1 : location;
 }
 
 }  // namespace

@@ -189,7 +189,7 @@ void change_decode(HostTensors& tensors, int64_t ratio, int round) {
   });
   const auto& state_pages = tensors.at("state_pages").shape();
   tensors["state_pages"] = pages(state_pages, random, false);
-  tensors["out_pages"] = pages(tensors.at("out_pages").shape(), random, round > 0);
+  tensors["page_table"] = pages(tensors.at("page_table").shape(), random, round > 0);
   const int64_t length = tensors.at("x").shape()[1];
   tensors["x"] = rows_of_tokens(kBatch, length, random);
 }
@@ -203,18 +203,16 @@ Step decode_step(int64_t ratio, bool stores) {
   HostTensors& t = step.tensors;
   t["positions"] = zeros(DType::i32, {kBatch});
   t["state_pages"] = pages({kBatch, table}, random, false);
-  t["out_pages"] = pages({kBatch, out_table}, random, false);
+  t["page_table"] = pages({kBatch, out_table}, random, false);
   t["plan"] = zeros(DType::i32, {kBatch, 8});
   t["x"] = rows_of_tokens(kBatch, length, random);
   t["ape"] =
       tensor_by(DType::f32, {slots, channels}, [](int64_t i) { return i % 3 == 0 ? 256 : 0; });
   t["state"] = rows_of_tokens(kBatch * table * slots, length, random);
   t["out"] = zeros(DType::f32, {kBatch, channels});
-  step.parts.push_back({"compress_plan_decode",
-                        {{"ratio", ratio},
-                         {"ring", slots},
-                         {"state_page_size", kPage},
-                         {"out_page_size", kOutPage}}});
+  step.parts.push_back(
+      {"compress_plan_decode",
+       {{"ratio", ratio}, {"ring", slots}, {"state_page_size", kPage}, {"page_size", kOutPage}}});
   if (!stores) {
     step.parts.push_back({"compress_decode", {{"ratio", ratio}}});
     return step;
@@ -225,7 +223,7 @@ Step decode_step(int64_t ratio, bool stores) {
   step.parts.push_back({"compress_decode_store",
                         {{"ratio", ratio},
                          {"format", std::string("index_fp8")},
-                         {"block_size", kOutPage},
+                         {"page_size", kOutPage},
                          {"hadamard", true},
                          {"save_out", true}}});
   return step;

@@ -21,12 +21,12 @@ namespace {
 constexpr Tolerance kOfExp = {1e-6, 3e-6}, kOfExpInBf16 = {4e-3, 3e-6};
 
 struct Setup {
-  int64_t ratio, ring, max_rollback = 0, page_size = 0;
+  int64_t ratio, ring, max_rollback = 0, state_page_size = 0;
   int64_t channels = 128;
   DType x = DType::f32, state = DType::f32;
   int64_t requests = 3, most_tokens = 0;  // 0: some windows
   std::string format = {};                // of the cache; then exponentials are 1 or 0
-  int64_t block_size = 4;
+  int64_t page_size = 4;
   uint64_t seed = 1;
 };
 
@@ -79,10 +79,10 @@ class CaseMaker {
     options_.ratio = s.ratio;
     options_.ring = s.ring;
     options_.max_rollback = s.max_rollback;
-    options_.state_page_size = s.page_size;
-    options_.out_page_size = 2;
+    options_.state_page_size = s.state_page_size;
+    options_.page_size = s.page_size;
     test_.label = fmt::format("ratio={} ring={} page={} D={} x={} state={} {}", s.ratio, s.ring,
-                              s.page_size, s.channels, name(s.x), name(s.state), s.format);
+                              s.state_page_size, s.channels, name(s.x), name(s.state), s.format);
     test_.params["ratio"] = s.ratio;
     if (s.format.empty()) test_.tolerance = kOfExp;
   }
@@ -127,19 +127,19 @@ class CaseMaker {
 
  private:
   void tables() {
-    const int64_t pages = longest_ / std::max<int64_t>(s_.page_size, 1) + 2;
+    const int64_t pages = longest_ / std::max<int64_t>(s_.state_page_size, 1) + 2;
     const auto table = [&](Dims shape) {
       const std::vector<int64_t> numbers = shuffled(num_elements(shape), random_);
       return tensor_by(DType::i32, shape,
                        [&](int64_t i) { return numbers[static_cast<size_t>(i)]; });
     };
-    const bool by_page = s_.page_size > 0;
+    const bool by_page = s_.state_page_size > 0;
     tables_[by_page ? "state_pages" : "state_slot"] =
         by_page ? table({s_.requests, pages}) : table({s_.requests});
     slots_ = s_.ring * s_.requests * (by_page ? pages : 1);
-    tables_["out_pages"] = table({s_.requests, longest_ / s_.ratio / 2 + 2});
-    tables_["out_pages"].set_value(1, -1);  // no place for the windows 2 and 3 of the first request
-    places_ = 2 * tables_["out_pages"].size();
+    tables_["page_table"] = table({s_.requests, longest_ / s_.ratio / s_.page_size + 2});
+    tables_["page_table"].set_value(1, -1);  // no place for a page of the first request
+    places_ = s_.page_size * tables_["page_table"].size();
   }
 
   HostTensor values(DType dtype, Dims shape) {
@@ -192,7 +192,7 @@ class CaseMaker {
       return i % 2 == 0 ? std::cos(angle) : std::sin(angle);
     });
     const bool is_plain = s_.format == "bf16";
-    const int64_t bs = s_.block_size, blocks = is_plain ? places_ : (places_ + bs - 1) / bs;
+    const int64_t bs = s_.page_size, blocks = is_plain ? places_ : (places_ + bs - 1) / bs;
     const int64_t bytes = s_.format == "v4_fp8"      ? (584 * bs + 575) / 576 * 576
                           : s_.format == "index_fp8" ? 132 * bs
                           : s_.format == "index_fp4" ? 68 * bs
@@ -201,7 +201,7 @@ class CaseMaker {
     const int64_t apart = (bytes + 15) / 16 * 16 + 16;
     in["cache"] = random_tensor(dtype, {blocks, bytes}, {apart, 1}, Values::bits, random_.next());
     test_.params["format"] = s_.format;
-    test_.params["block_size"] = bs;
+    test_.params["page_size"] = bs;
     test_.params["norm_eps"] = 1e-3;
     test_.params["save_out"] = s_.seed % 3 != 0;
     test_.params["cos_sin_layout"] = std::string(s_.seed % 2 == 0 ? "halves" : "pairs");
@@ -308,6 +308,15 @@ std::vector<OpCase> store_cases(bool is_decode) {
     beyond.inputs["cos_sin"] = random_tensor(DType::f32, {9, 64}, Values::normal, 3);
     beyond.label += " beyond the cache and the angles";
     cases.push_back(std::move(beyond));
+  }
+  for (const size_t i : {0U, 3U, 5U}) {
+    OpCase other = one(kStoreSetups[i]);
+    HostTensor& plan = other.inputs.at("plan");
+    for (int64_t row = 0; row < plan.shape()[0]; row += 2) {
+      if (plan.value(8 * row) >= 0) plan.set_value(8 * row + 7, 64);
+    }
+    other.label += " planned for other pages";
+    cases.push_back(std::move(other));
   }
   for (Setup many : {kStoreSetups[4], kStoreSetups[5]}) {
     if (!is_decode) {

@@ -13,7 +13,7 @@ namespace tessera::test {
 namespace {
 
 struct Pool {
-  int64_t ratio, ring, max_rollback = 0, page_size = 0, out_page_size = 0;
+  int64_t ratio, ring, max_rollback = 0, state_page_size = 0, page_size = 0;
 };
 
 const std::vector<Pool> kPools = {{4, 8},           {4, 16, 9},          {4, 8, 1, 16, 16},
@@ -23,8 +23,8 @@ kernels::Params params_of(const Pool& pool) {
   kernels::Params params = {{"ratio", pool.ratio},
                             {"ring", pool.ring},
                             {"max_rollback", pool.max_rollback},
-                            {"state_page_size", pool.page_size}};
-  if (pool.out_page_size > 0) params["out_page_size"] = pool.out_page_size;
+                            {"state_page_size", pool.state_page_size}};
+  if (pool.page_size > 0) params["page_size"] = pool.page_size;
   return params;
 }
 
@@ -37,20 +37,20 @@ HostTensor table(Dims shape, Random& random, bool holes) {
 
 void add_tables(OpCase& test, const Pool& pool, int64_t batch, int64_t longest, Random& random,
                 bool holes) {
-  if (pool.page_size > 0) {
-    test.inputs["state_pages"] = table({batch, longest / pool.page_size + 1}, random, holes);
+  if (pool.state_page_size > 0) {
+    test.inputs["state_pages"] = table({batch, longest / pool.state_page_size + 1}, random, holes);
   } else {
     test.inputs["state_slot"] = table({batch}, random, holes);
   }
-  if (pool.out_page_size > 0) {
-    const int64_t columns = longest / pool.ratio / pool.out_page_size + 1;
-    test.inputs["out_pages"] = table({batch, columns}, random, holes);
+  if (pool.page_size > 0) {
+    const int64_t columns = longest / pool.ratio / pool.page_size + 1;
+    test.inputs["page_table"] = table({batch, columns}, random, holes);
   }
 }
 
 std::string label_of(const Pool& pool, int64_t batch) {
   return fmt::format("B={} ratio={} ring={} rollback={} page={}", batch, pool.ratio, pool.ring,
-                     pool.max_rollback, pool.page_size);
+                     pool.max_rollback, pool.state_page_size);
 }
 
 OpCase plan_case(const Pool& pool, int64_t batch, int64_t longest, uint64_t seed,
@@ -121,7 +121,7 @@ std::vector<OpCase> compress_plan_cases() {
     cases.push_back(std::move(narrow));
     OpCase short_tables = plan_case(pool, 6, longest, ++seed);
     short_tables.label += " tables of one column";
-    for (const char* name : {"state_pages", "out_pages"}) {
+    for (const char* name : {"state_pages", "page_table"}) {
       const auto found = short_tables.inputs.find(name);
       if (found != short_tables.inputs.end()) {
         found->second = tensor_by(DType::i32, {6, 1}, [](int64_t i) { return i + 2; });
@@ -131,7 +131,7 @@ std::vector<OpCase> compress_plan_cases() {
   }
   cases.push_back(plan_case(kPools[0], 1500, 40, ++seed));
   cases.push_back(pitched(plan_case(kPools[2], 5, 90, ++seed), "state_pages"));
-  cases.push_back(pitched(plan_case(kPools[2], 5, 90, ++seed), "out_pages"));
+  cases.push_back(pitched(plan_case(kPools[2], 5, 90, ++seed), "page_table"));
   OpCase wrong = plan_case(kPools[0], 6, 50, ++seed);
   wrong.label += " requests out of range";
   wrong.inputs["start"] = tensor_of(DType::i32, {6}, {3, -4, 5, 2147483640, 6, 0});
@@ -153,7 +153,7 @@ std::vector<OpCase> compress_plan_decode_cases() {
   }
   cases.push_back(decode_case(kPools[0], 0, 40, ++seed));
   cases.push_back(pitched(decode_case(kPools[2], 5, 90, ++seed), "state_pages"));
-  cases.push_back(pitched(decode_case(kPools[2], 5, 90, ++seed), "out_pages"));
+  cases.push_back(pitched(decode_case(kPools[2], 5, 90, ++seed), "page_table"));
   OpCase beyond = decode_case(kPools[2], 40, 90, ++seed);
   beyond.label += " positions and pages out of range";
   for (int64_t b = 0; b < 40; b += 4) {

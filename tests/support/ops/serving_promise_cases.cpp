@@ -47,11 +47,12 @@ PromiseCase planned(const std::string& label, const std::vector<double>& plan,
           false};
 }
 
-PromiseCase paged(const std::string& label, int64_t page_size, const std::string& refusal) {
+PromiseCase paged(const std::string& label, int64_t page_size, const std::string& refusal,
+                  double page = 6) {
   return {label,
           "topk_select",
           {{"scores", tensor_of(DType::f32, {1, 4}, {1, 2, 3, 4})},
-           {"page_table", tensor_of(DType::i32, {1, 2}, {5, 6})}},
+           {"page_table", tensor_of(DType::i32, {1, 2}, {5, page})}},
           {{"topk", int64_t{2}}, {"page_size", page_size}},
           refusal};
 }
@@ -74,6 +75,12 @@ PromiseCase decode(const std::string& label, double position, double slot,
           refusal};
 }
 
+PromiseCase located(const std::string& label, double page, const std::string& refusal) {
+  PromiseCase test = decode(label, -1, 1, refusal);
+  test.inputs["page_table"] = tensor_of(DType::i32, {2, 1}, {page});
+  return test;
+}
+
 struct Chunk {
   double start = 0, end = 8;
   int64_t windows = 2;
@@ -92,11 +99,12 @@ PromiseCase chunk(const std::string& label, const Chunk& values, const std::stri
           refusal};
 }
 
-/// Of ratio 4, for 128 channels; the slots and rows of one window are there.
-PromiseCase window(const std::string& op, const std::string& label, const std::vector<double>& plan,
+/// Ratio 4, 128 channels, pages of 64; the slots and rows of one window are there.
+PromiseCase window(const std::string& op, const std::string& label, std::vector<double> plan,
                    const std::string& refusal) {
   const bool is_decode = op.find("decode") != std::string::npos;
   const bool is_stored = op.find("store") != std::string::npos;
+  if (is_stored && plan[7] == 0) plan[7] = 64;
   PromiseCase test = {label,
                       op,
                       {{"x", tensor_of(DType::f32, {is_decode ? 1 : 8, 512}, {0})},
@@ -165,6 +173,22 @@ std::vector<PromiseCase> compressor_promise_cases() {
                          "tessera: compress_store: argument 'cos_sin' has too few rows\n"
                          "  expected  a row of position 12\n"
                          "  got       9 rows"));
+  for (const char* op : {"compress_store", "compress_decode_store"}) {
+    const bool is_decode = std::string(op) == "compress_decode_store";
+    const std::vector<double> plan = is_decode ? std::vector<double>{0, 7, 8, 0, 4, 4, 0, 16}
+                                               : std::vector<double>{7, 7, 0, -1, -1, 4, 0, 16};
+    cases.push_back(window(op, "a plan that was made for pages of 16", plan,
+                           std::string("tessera: ") + op +
+                               ": argument 'plan' was made for another page size\n"
+                               "  expected  64, the page_size of this call\n"
+                               "  got       16 at [0, 7]"));
+  }
+  cases.push_back(window("compress_decode_store", "a token of no window, planned for pages of 16",
+                         {0, 6, 8, 0, 4, -1, 0, 16},
+                         "tessera: compress_decode_store: argument 'plan' was made for another "
+                         "page size\n"
+                         "  expected  64, the page_size of this call\n"
+                         "  got       16 at [0, 7]"));
   cases.push_back(window("compress_decode_store", "a location beyond the cache",
                          {0, 7, 8, 0, 4, 5, 0, 0},
                          out_of_plan("compress_decode_store", "-1, or 0 .. 4", "5 at [0, 5]")));
@@ -244,6 +268,16 @@ std::vector<PromiseCase> other_promise_cases() {
               "  expected  0 .. 2 rows\n"
               "  got       3 at [0, 1]"),
       paged("pages of all columns", 2, ""),
+      paged("a page that is not there", 2, "", -7),
+      paged("a chosen column without a page", 1,
+            "tessera: topk_select: argument 'page_table' has too few columns\n"
+            "  expected  a page of column 2\n"
+            "  got       2 columns"),
+      paged("a page whose places 32 bits do not hold", 2,
+            "tessera: topk_select: argument 'page_table' has a value out of range\n"
+            "  expected  at most 1073741823, or -1\n"
+            "  got       1073741824 at [0, 1]",
+            1073741824),
       plan("lengths in range", 4, ""),
       plan("a length beyond the longest", 5,
            "tessera: topk_plan: argument 'lengths' has a value out of range\n"
@@ -251,6 +285,20 @@ std::vector<PromiseCase> other_promise_cases() {
            "  got       5 at [1]"),
       decode("positions and slots in range", 5, 1, ""),
       decode("padding without a slot", -1, -1, ""),
+      decode("a ring that is not there", 5, -1,
+             "tessera: compress_plan_decode: argument 'state_slot' has a value out of range\n"
+             "  expected  0 .. 268435455 where a slot is needed\n"
+             "  got       -1 at [1]"),
+      decode("a ring whose slots 32 bits do not hold", 5, 536870912,
+             "tessera: compress_plan_decode: argument 'state_slot' has a value out of range\n"
+             "  expected  0 .. 268435455 where a slot is needed\n"
+             "  got       536870912 at [1]"),
+      located("a page of the window", 5, ""),
+      located("no page", -1, ""),
+      located("a page whose places 32 bits do not hold", 67108864,
+              "tessera: compress_plan_decode: argument 'page_table' has a value out of range\n"
+              "  expected  at most 33554431, or -1\n"
+              "  got       67108864 at [0, 0]"),
       decode("a position below -1", -2, 1,
              "tessera: compress_plan_decode: argument 'positions' has a value out of range\n"
              "  expected  -1 .. 2147483647\n"
@@ -260,6 +308,10 @@ std::vector<PromiseCase> other_promise_cases() {
             "tessera: compress_plan: argument 'start' has a value out of range\n"
             "  expected  0 .. 2147483647\n"
             "  got       -1 at [0]"),
+      chunk("a request that grows beyond 32 bits", {.start = 2147483640},
+            "tessera: compress_plan: argument 'start' has a value out of range\n"
+            "  expected  0 .. 2147483639\n"
+            "  got       2147483640 at [0]"),
       chunk("rows that go backwards", {.end = -1},
             "tessera: compress_plan: argument 'row_start' has a value out of range\n"
             "  expected  at least 0\n"
