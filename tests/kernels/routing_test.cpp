@@ -1,9 +1,12 @@
 // The small ops around a routing on the executor: the references, then what bad calls are told.
 
+#include <cmath>
+
 #include "tests/support/catch.h"
 #include "tests/support/ops/op_cases.h"
 #include "tests/support/ops/op_errors.h"
 #include "tests/support/ops/run_op.h"
+#include "tests/support/tensor_of.h"
 
 using namespace tessera;
 using namespace tessera::test;
@@ -213,4 +216,47 @@ TEST_CASE("inplace_unique_group_indices explains wrong arguments",
         "tessera: inplace_unique_group_indices: parameter 'num_groups' is out of range\n"
         "  expected  1 .. 128\n"
         "  got       129");
+}
+
+TEST_CASE("a gate looks at nothing of a padding row: NaN logits, ids that nothing has",
+          "[top2_sum_gate][hash_gate]") {
+  const auto check = [](const std::string& op, const HostTensors& clean, const HostTensors& padded,
+                        const kernels::Params& params, int64_t padding) {
+    const HostTensors want = op_runner(op, Device::cpu())(clean, params);
+    const HostTensors got = op_runner(op, Device::cpu())(padded, params);
+    for (const auto& [name, tensor] : want) {
+      CAPTURE(op, name);
+      const int64_t columns = tensor.shape()[1];
+      for (int64_t i = 0; i < tensor.size(); ++i) {
+        CHECK(got.at(name).bits(i) == tensor.bits(i));
+        if (i / columns != padding) continue;
+        CHECK(got.at(name).value(i) == (name == "topk_weights" ? 0 : -1));
+      }
+    }
+  };
+  const auto logits = [](double of_padding, int64_t padding) {
+    return tensor_by(DType::f32, {3, 4}, [&](int64_t i) {
+      return i / 4 == padding ? of_padding : static_cast<double>(i * 7 % 5);
+    });
+  };
+  HostTensors clean = {{"bias", tensor_of(DType::f32, {4}, {0})},
+                       {"mask", tensor_of(DType::boolean, {3}, {1, 0, 1})},
+                       {"fix_routing_mask", tensor_of(DType::boolean, {3}, {1})}};
+  HostTensors padded = clean;
+  clean["logits"] = logits(0, 1);
+  clean["unmapped_topk_idx"] = tensor_of(DType::i64, {3, 2}, {0, 1});
+  padded["logits"] = logits(NAN, 1);
+  padded["unmapped_topk_idx"] = tensor_of(DType::i64, {3, 2}, {0, 1, 99, -99, 0, 1});
+  for (const char* scoring : {"sigmoid", "sqrtsoftplus", "softmax"}) {
+    check("top2_sum_gate", clean, padded,
+          {{"num_topk", int64_t{2}}, {"scoring_func", std::string(scoring)}}, 1);
+  }
+  clean = {{"table", tensor_of(DType::i32, {2, 2}, {0, 1, 2, 3})},
+           {"num_tokens", tensor_of(DType::i32, {1}, {2})}};
+  padded = clean;
+  clean["token_ids"] = tensor_of(DType::i64, {3}, {0, 1, 0});
+  clean["logits"] = logits(0, 2);
+  padded["token_ids"] = tensor_of(DType::i64, {3}, {0, 1, -99});
+  padded["logits"] = logits(NAN, 2);
+  check("hash_gate", clean, padded, {}, 2);
 }
