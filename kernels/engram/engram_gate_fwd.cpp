@@ -6,6 +6,7 @@
 #include "kernels/alignment.h"
 #include "kernels/all_ops.h"
 #include "kernels/engram/gate_kernel.h"
+#include "kernels/reshaped.h"
 #include "kernels/signature/launches.h"
 
 namespace tessera::kernels {
@@ -28,9 +29,7 @@ engram::GateSpec spec_of(const Call& c) {
 void launches(const Call& c, Launches& go) {
   const engram::GateSpec spec = spec_of(c);
   const auto rows = [&](const char* name) {  // rows of all tokens and streams
-    const TensorView& view = c.given(name);
-    return More::Tensor{name,
-                        {view.data, view.dtype, {c["T"] * spec.streams, spec.hidden}, c.device()}};
+    return More::Tensor{name, reshaped(c.given(name), {c["T"] * spec.streams, spec.hidden})};
   };
   // First enough blocks for every SM, then fewer reads of the weights.
   const int64_t tokens_per_block = std::clamp<int64_t>(c["T"] * spec.streams / 2048, 1, 8);

@@ -7,6 +7,7 @@
 
 #include "dsl/builder.h"
 #include "kernels/all_ops.h"
+#include "kernels/reshaped.h"
 #include "kernels/signature/launches.h"
 
 namespace tessera::kernels {
@@ -36,8 +37,7 @@ ir::Kernel build(const Spec& s) {
 
 void launches(const Call& c, Launches& go) {
   const auto flat = [&](const char* name) {
-    const TensorView& view = c.given(name);
-    return More::Tensor{name, {view.data, view.dtype, {c["hc"] * c["D"]}, c.device()}};
+    return More::Tensor{name, reshaped(c.given(name), {c["hc"] * c["D"]})};
   };
   go.add(build, Spec{c.align({"weight_hidden", "weight_embed"}), c.align({"weight_fused"})},
          {.tensors = {flat("weight_hidden"), flat("weight_embed"), flat("weight_fused")}});

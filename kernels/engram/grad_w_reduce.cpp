@@ -14,6 +14,7 @@
 
 #include "dsl/builder.h"
 #include "kernels/all_ops.h"
+#include "kernels/reshaped.h"
 #include "kernels/signature/launches.h"
 
 namespace tessera::kernels {
@@ -71,12 +72,10 @@ void launches(const Call& c, Launches& go) {
   More more;
   for (const char* name :
        {"weight_hidden", "weight_embed", "grad_weight_hidden", "grad_weight_embed"}) {
-    const TensorView& view = c.given(name);
-    more.tensors.push_back({name, {view.data, view.dtype, {weights}, c.device()}});
+    more.tensors.push_back({name, reshaped(c.given(name), {weights})});
   }
-  const TensorView& partial = c.given("grad_w_partial");
   more.tensors.push_back(
-      {"grad_w_partial", {partial.data, partial.dtype, {c["Z"], weights}, c.device()}});
+      {"grad_w_partial", reshaped(c.given("grad_w_partial"), {c["Z"], weights})});
   go.add(build, Spec{}, more);
 }
 

@@ -9,6 +9,7 @@
 #include "kernels/all_ops.h"
 #include "kernels/mhc/norm_bwd_kernel.h"
 #include "kernels/mhc/norm_bwd_workspace.h"
+#include "kernels/reshaped.h"
 #include "kernels/signature/case.h"
 
 namespace tessera::kernels {
@@ -36,8 +37,7 @@ void launches(const Call& c, Launches& go) {
             {{"width_eps", c.number("norm_eps") * static_cast<double>(shape.width)},
              {"tiles_per_run", mhc::NormBwdRuns(shape).tiles_per_run}}};
   for (const char* name : {"residual", "grad_residual"}) {
-    more.tensors.push_back(
-        {name, {c.given(name).data, DType::bf16, {shape.tokens, shape.width}, c.device()}});
+    more.tensors.push_back({name, reshaped(c.given(name), {shape.tokens, shape.width})});
   }
   go.add(mhc::build_norm_bwd_rows, spec, more, "rows");
   go.add(mhc::build_norm_bwd_products, spec, more, "products");

@@ -6,6 +6,7 @@
 
 #include "kernels/jit/target.h"
 #include "kernels/mhc/projection_kernel.h"
+#include "kernels/reshaped.h"
 
 namespace tessera::kernels::mhc {
 namespace {
@@ -68,9 +69,7 @@ void add_projection(const Call& c, Launches& go, bool is_last_reader) {
   if (shape.width == 0) return;
   const ProjectionSpec spec = spec_of(c, shape, is_last_reader);
   More more{projected_parts(c), {{"row_blocks", runs_of(shape, spec).row_blocks}}};
-  more.tensors.push_back(
-      {"residual",
-       {c.given("residual").data, DType::bf16, {shape.tokens, shape.width}, c.device()}});
+  more.tensors.push_back({"residual", reshaped(c.given("residual"), {shape.tokens, shape.width})});
   go.add(build_projection, spec, more, "projection");
 }
 

@@ -9,7 +9,10 @@ namespace tessera::kernels::mhc {
 /// `first`.
 inline void first_rows(Chain& chain, const char* name, const char* first) {
   const Call& c = chain.call();
-  chain.set(first, {c.given(name).data, DType::f32, {c["n"], c["n"] * c["H"]}, c.device()});
+  TensorView rows = c.given(name);
+  if (is_absent(rows)) rows = {nullptr, DType::f32, {c["n"], c["n"] * c["H"]}, c.device()};
+  rows.shape[0] = c["n"];
+  chain.set(first, rows);
 }
 
 }  // namespace tessera::kernels::mhc

@@ -11,6 +11,7 @@
 #include "kernels/moe/expand_kernel.h"
 #include "kernels/moe/mapping_values.h"
 #include "kernels/moe/row_scatter.h"
+#include "kernels/reshaped.h"
 #include "kernels/signature/launches.h"
 
 namespace tessera::kernels {
@@ -23,12 +24,12 @@ void launches(const Call& c, Launches& go) {
   s.num_topk = c["T"] == 0 ? 0 : c.i32("K");
   s.align = c.align({"x", "out"});
   s.sf_layout = SfLayout::row_major;
-  const moe::RowWords row = moe::row_words(s.row_bytes, s.align);
-  const auto words = [&](const char* name, int64_t rows) {  // the same bytes as rows of words
-    return More::Tensor{name, {c.given(name).data, row.dtype, {rows, row.words}, c.device()}};
+  const DType word = moe::row_words(s.row_bytes, s.align).dtype;
+  const auto words = [&](const char* name) {
+    return More::Tensor{name, retyped(c.given(name), word)};
   };
   go.add(moe::build_expand, s,
-         {.tensors = {words("x", c["T"]), words("out", c["P"])},
+         {.tensors = {words("x"), words("out")},
           .scalars = {{"parts_apart", moe::parts_apart(s, c["T"], c["P"])}}});
 }
 

@@ -13,6 +13,7 @@
 #include "kernels/moe/expand_kernel.h"
 #include "kernels/moe/mapping_values.h"
 #include "kernels/moe/row_scatter.h"
+#include "kernels/reshaped.h"
 #include "kernels/signature/launches.h"
 
 namespace tessera::kernels {
@@ -25,18 +26,18 @@ void launches(const Call& c, Launches& go) {
   s.num_topk = c["T"] == 0 ? 0 : c.i32("K");
   s.align = c.align({"x", "out"});
   s.sf_layout = sf_layout_of(c.params(), "sf_layout");
-  const moe::RowWords row = moe::row_words(s.row_bytes, s.align);
-  const auto words = [&](const char* name, int64_t rows) {  // the same bytes as rows of words
-    return More::Tensor{name, {c.given(name).data, row.dtype, {rows, row.words}, c.device()}};
+  const DType word = moe::row_words(s.row_bytes, s.align).dtype;
+  const auto words = [&](const char* name) {
+    return More::Tensor{name, retyped(c.given(name), word)};
   };
   TensorView sf = c.given("x_sf"), out_sf = c.given("out_sf");
   const bool by_column = s.sf_layout != SfLayout::row_major;
   const int64_t written = by_column ? (c["P"] + 3) / 4 * 4 : c["P"];
-  const Dims out_shape = by_column ? Dims{s.scales, written} : Dims{written, s.scales};
-  out_sf = {out_sf.data, DType::u32, out_shape, c.device()};
-  sf.dtype = DType::u32;
+  // Columns of f32 and of packed words lie alike.
+  if (by_column) out_sf = written_scales(out_sf, SfLayout::col_major_tma, c["P"], s.scales);
+  sf.dtype = out_sf.dtype = DType::u32;
   go.add(moe::build_expand, s,
-         {.tensors = {words("x", c["T"]), words("out", c["P"]), {"x_sf", sf}, {"out_sf", out_sf}},
+         {.tensors = {words("x"), words("out"), {"x_sf", sf}, {"out_sf", out_sf}},
           .scalars = {{"parts_apart", moe::parts_apart(s, c["T"], written)}}});
 }
 

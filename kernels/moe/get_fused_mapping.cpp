@@ -15,6 +15,7 @@
 #include "kernels/jit/target.h"
 #include "kernels/moe/mapping_kernels.h"
 #include "kernels/moe/mapping_values.h"
+#include "kernels/reshaped.h"
 #include "kernels/signature/case.h"
 #include "kernels/signature/launches.h"
 
@@ -48,8 +49,7 @@ void launches(const Call& c, Launches& go) {
   const int64_t pairs = c["T"] * c["K"];
   const int64_t chunks = (pairs + moe::kPairsPerChunk - 1) / moe::kPairsPerChunk;
   const auto flat = [&](const char* name) {
-    const TensorView& view = c.given(name);
-    return More::Tensor{name, {view.data, view.dtype, {view.size()}, view.device}};
+    return More::Tensor{name, reshaped(c.given(name), {c["T"] * c["K"]})};
   };
   const More more{{flat("topk_idx"), flat("token_topk_to_pos")},
                   {{"num_chunks", std::max<int64_t>(chunks, 1)}}};

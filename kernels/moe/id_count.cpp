@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "kernels/moe/count_kernels.h"
+#include "kernels/reshaped.h"
 
 namespace tessera::kernels::moe {
 namespace {
@@ -14,14 +15,12 @@ int64_t num_chunks(int64_t slots) {
 }  // namespace
 
 void count_ids(const Call& c, Launches& go, const char* ids) {
-  const TensorView& given = c.given(ids);
-  const int64_t slots = given.size(), groups = c["groups"];
+  const int64_t slots = c.given(ids).size(), groups = c["groups"];
   const bool is_fraction = c.dtype("out") == DType::f32;
-  More more{{{"ids", {given.data, DType::i64, {slots}, given.device}}}, {}};
+  More more{{{"ids", reshaped(c.given(ids), {slots})}}, {}};
   if (slots > kMaxBlockIds) {
     more.tensors.push_back(
-        {"partials",
-         {c.given("workspace").data, DType::i32, {groups, num_chunks(slots)}, c.device()}});
+        {"partials", reshaped(c.given("workspace"), {groups, num_chunks(slots)})});
   }
   if (is_fraction) {
     more.scalars.push_back(

@@ -12,6 +12,7 @@
 
 #include "dsl/builder.h"
 #include "kernels/all_ops.h"
+#include "kernels/reshaped.h"
 #include "kernels/signature/case.h"
 #include "kernels/signature/launches.h"
 
@@ -51,8 +52,7 @@ ir::Kernel build(const Spec& s) {
 
 void launches(const Call& c, Launches& go) {
   const auto flat = [&](const char* name) {
-    const TensorView& view = c.given(name);
-    return More::Tensor{name, {view.data, view.dtype, {view.size()}, view.device}};
+    return More::Tensor{name, reshaped(c.given(name), {c["T"] * c["K"]})};
   };
   const int32_t id_bytes = bytes(c.dtype("indices"));
   const int32_t vector = std::gcd(c.i32("K"), c.align({"indices", "masked_indices"}) / id_bytes);

@@ -48,7 +48,9 @@ ir::Kernel build_reduce(const ReduceSpec& s) {
   Value positions;
   if (s.num_topk > 0) {
     positions = k.dim("positions");
-    x.push_back(k.input("x", s.in, {positions, s.hidden}, {.align = s.align}));
+    // An access of `vector` elements has at least the alignment of one.
+    x.push_back(
+        k.input("x", s.in, {positions, s.hidden}, {.align = std::max<int>(s.align, bytes(s.in))}));
     slots_of.push_back(
         k.input("token_topk_to_pos", DType::i32, {tokens, s.num_topk}, {.align = 4}));
   }

@@ -12,6 +12,7 @@
 #include "kernels/quant/e5m6.h"
 #include "kernels/quant/scale_access.h"
 #include "kernels/quant/token_grid.h"
+#include "kernels/reshaped.h"
 #include "kernels/signature/launches.h"
 
 namespace tessera::kernels {
@@ -75,8 +76,7 @@ void launches(const Call& c, Launches& go) {
   const Spec spec = {
       c.dtype("out_dtype"),     sf_layout_of(c.params(), "x_sf_layout"),       0, c.i32("H"),
       by_row ? 1 : c.i32("br"), by_row ? std::max(c.i32("H"), 1) : c.i32("bc")};
-  const Dims words = {c["T"], c["H"] / e5m6::kCodes * e5m6::kWords};
-  go.add(build, spec, {.tensors = {{"x", {c.given("x").data, DType::u32, words, c.device()}}}});
+  go.add(build, spec, {.tensors = {{"x", retyped(c.given("x"), DType::u32)}}});
 }
 
 }  // namespace

@@ -17,6 +17,7 @@
 
 #include "kernels/all_ops.h"
 #include "kernels/quant/lossless.h"
+#include "kernels/reshaped.h"
 #include "kernels/signature/case.h"
 #include "kernels/signature/launches.h"
 
@@ -43,15 +44,14 @@ void launches(const Call& c, Launches& go) {
   s.in_cols = c.i32("bc");
   s.out_rows = c.i32("out_br");
   s.out_cols = c.i32("out_bc");
-  // The same bytes as words.
-  const auto view = [&](const char* name, DType dtype, int64_t codes) -> More::Tensor {
-    return {name, {c.given(name).data, dtype, {c["T"], c["H"] / codes}, c.device()}};
+  const auto words = [&](const char* name, DType dtype) -> More::Tensor {
+    return {name, retyped(c.given(name), dtype)};
   };
   if (fits_tile(s)) {
-    go.add(build_lossless_tile, s,
-           {.tensors = {view("x", DType::u32, 8), view("out", DType::u32, 4)}}, "tile");
+    go.add(build_lossless_tile, s, {.tensors = {words("x", DType::u32), words("out", DType::u32)}},
+           "tile");
   } else {
-    go.add(build_lossless_block, s, {.tensors = {view("x", DType::u8, 2)}}, "block");
+    go.add(build_lossless_block, s, {.tensors = {words("x", DType::u8)}}, "block");
   }
 }
 

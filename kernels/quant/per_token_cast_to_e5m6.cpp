@@ -12,6 +12,7 @@
 #include "kernels/quant/e5m6.h"
 #include "kernels/quant/scale_access.h"
 #include "kernels/quant/token_rows.h"
+#include "kernels/reshaped.h"
 #include "kernels/signature/launches.h"
 
 namespace tessera::kernels {
@@ -86,10 +87,7 @@ ir::Kernel build(const TokenCastSpec& s) {
 }
 
 void launches(const Call& c, Launches& go) {
-  const TensorView& out = c.given("out");
-  const Dims words = {c["T"], c["H"] / e5m6::kCodes * e5m6::kWords};
-  go.add(build, token_cast_spec(c),
-         {.tensors = {{"out", {out.data, DType::u32, words, c.device()}}}});
+  go.add(build, token_cast_spec(c), {.tensors = {{"out", retyped(c.given("out"), DType::u32)}}});
 }
 
 }  // namespace

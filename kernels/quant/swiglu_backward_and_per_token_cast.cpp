@@ -4,6 +4,7 @@
 #include "kernels/all_ops.h"
 #include "kernels/moe/even_mapping.h"
 #include "kernels/quant/swiglu_backward.h"
+#include "kernels/reshaped.h"
 #include "kernels/signature/launches.h"
 
 namespace tessera::kernels {
@@ -22,7 +23,7 @@ void launches(const Call& c, Launches& go) {
   s.has_entries = entries > 0;
   More more;
   const auto with_shape = [&](const char* name, const Dims& shape) {
-    more.tensors.push_back({name, {c.given(name).data, c.given(name).dtype, shape, c.device()}});
+    more.tensors.push_back({name, reshaped(c.given(name), shape)});
   };
   for (const char* name : {"x", "grad_x_fp8", "grad_x"}) with_shape(name, {rows, 2, hidden});
   for (const char* name : {"x_sf", "grad_x_fp8_sf"}) with_shape(name, {rows, 2, groups});

@@ -22,6 +22,7 @@
 
 #include "kernels/quant/channel_tile.h"
 #include "kernels/quant/gated.h"
+#include "kernels/reshaped.h"
 
 namespace tessera::kernels {
 namespace {
@@ -87,8 +88,7 @@ void add_swiglu_channel_cast(const Call& c, Launches& go, bool transposed) {
                .has_clamp = c.has_value("swiglu_clamp_value"),
                .transposed = transposed};
   More more;
-  more.tensors.push_back(
-      {"x", {c.given("x").data, DType::bf16, {c["T"], 2, s.hidden}, c.device()}});
+  more.tensors.push_back({"x", reshaped(c.given("x"), {c["T"], 2, s.hidden})});
   if (s.has_clamp) more.scalars.push_back({"clamp_value", c.number("swiglu_clamp_value")});
   const std::string op(c.op().name);
   go.add([&](const Spec& spec) { return build_swiglu_channel_cast(op, spec); }, s, more);

@@ -68,7 +68,7 @@ ir::Kernel build_swiglu_forward(const SwigluSpec& s) {
       halves.back()(r, c) = x.cached(hint)(at.row + r, half, at.col + c);
     });
   }
-  std::optional<Ref> weight, expert;  // (rows); a negative expert marks padding
+  std::optional<Ref> slot, weight, expert;  // (rows); a negative expert or slot marks padding
   if (s.has_experts) {
     expert = k.fragment(DType::i32, {tile.rows}, "expert");
     k.parallel({tile.rows}, [&](Value r) { (*expert)(r) = (*experts)(at.row + r); });
@@ -77,14 +77,19 @@ ir::Kernel build_swiglu_forward(const SwigluSpec& s) {
   if (s.weights != Weights::none) weight = k.fragment(DType::f32, {tile.rows}, "weight");
   if (s.weights == Weights::all_zero) k.fill(*weight, 0.0f);
   if (s.weights == Weights::given) {
+    slot = k.fragment(DType::i32, {tile.rows}, "slot");
     k.parallel({tile.rows}, [&](Value r) {
-      Value slot = (*slots)(at.row + r);
-      const Value fits = slot < num_weights;
+      (*slot)(r) = (*slots)(at.row + r);
+      const Value fits = (*slot)(r) < num_weights;
       k.report_unless(s.has_experts ? fits || !is_valid(r) : fits,
                       out_of_range("pos_to_token_topk"));
-      (*weight)(r) = (*weights)(slot);
+      (*weight)(r) = (*weights)((*slot)(r));  // 0 outside
     });
   }
+
+  const auto has_weight = [&](const Value& r) {
+    return (*slot)(r) >= 0 && (*slot)(r) < num_weights;
+  };
 
   // activation
   auto v = k.fragment(DType::f32, {tile.rows, tile.cols}, "v");  // (rows, cols)
@@ -97,7 +102,14 @@ ir::Kernel build_swiglu_forward(const SwigluSpec& s) {
         count->add(pair, clamp);
       }
       auto value = (has_clamp ? pair.clamped(clamp) : pair).activated();
-      v(r, c) = s.weights != Weights::none ? value * (*weight)(r) : value;
+      if (s.weights == Weights::none) {
+        v(r, c) = value;
+        return;
+      }
+      // 0 times NaN or infinity is NaN, which a row of padding may hold; zeros keep their signs.
+      auto weighted = k.let("weighted", value * (*weight)(r));
+      const Value is_zero = weighted == 0.0f;
+      v(r, c) = select(slot ? has_weight(r) || is_zero : is_zero, weighted, 0.0f);
     };
     if (s.has_experts) {
       k.if_else(is_valid(r), activate, [&] { v(r, c) = 0.0f; });

@@ -4,6 +4,7 @@
 #include "kernels/all_ops.h"
 #include "kernels/quant/swiglu_forward.h"
 #include "kernels/quant/swiglu_tile.h"
+#include "kernels/reshaped.h"
 #include "kernels/signature/case.h"
 #include "kernels/signature/launches.h"
 #include "kernels/value_check.h"
@@ -38,11 +39,10 @@ void launches(const Call& c, Launches& go) {
   if (c["P"] * c["H"] == 0) return;  // clamped_count does not change
   const SwigluSpec spec = spec_of(c);
   More more;
-  more.tensors.push_back({"x", {c.given("x").data, spec.in, {c["P"], 2, spec.hidden}, c.device()}});
+  more.tensors.push_back({"x", reshaped(c.given("x"), {c["P"], 2, spec.hidden})});
   if (spec.weights == Weights::given) {
     const TensorView& weights = c.given("topk_weights");
-    more.tensors.push_back(
-        {"topk_weights", {weights.data, DType::f32, {weights.size()}, c.device()}});
+    more.tensors.push_back({"topk_weights", reshaped(weights, {weights.size()})});
   }
   if (spec.has_floor) more.scalars.push_back({"amax_floor", c.number("sf_clamp_min")});
   if (spec.clamp != Clamp::none) {

@@ -9,6 +9,7 @@
 
 #include "dsl/builder.h"
 #include "kernels/all_ops.h"
+#include "kernels/reshaped.h"
 #include "kernels/signature/launches.h"
 
 namespace tessera::kernels {
@@ -43,8 +44,8 @@ void launches(const Call& c, Launches& go) {
   go.add(build,
          Spec{static_cast<int32_t>(out_dtype), c.align({"x"}),
               static_cast<int32_t>(std::gcd(2 * c["W"], int64_t{32}))},
-         {.tensors = {{"x", {c.given("x").data, DType::e2m1, codes, c.device()}},
-                      {"out", {c.given("out").data, out_dtype, codes, c.device()}}}});
+         {.tensors = {{"x", reshaped(retyped(c.given("x"), DType::e2m1), codes)},
+                      {"out", reshaped(c.given("out"), codes)}}});
 }
 
 }  // namespace

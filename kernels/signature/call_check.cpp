@@ -146,6 +146,8 @@ void Call::check_type(const TensorRule& rule, ArgCheck::Tensor& tensor, DType st
       tensor.rows_or_columns();
       break;
   }
+  constexpr int64_t kWorkspaceAlign = 16;  // kernels access scratch memory by vectors
+  if (rule.is_workspace) tensor.aligned(kWorkspaceAlign);
   if (rule.align > 0) tensor.aligned(rule.align);
 }
 
@@ -156,7 +158,7 @@ void Call::bind_known(const Expression& extent) {
     if (const LetRule* let = parsed_->signature.find_let(*name)) {
       const bool asks_op = let->value.text().ends_with("()");
       check_.bind(*name, (*this)[*name], asks_op ? *name : let->value.text());
-    } else if (parsed_->signature.find_param(*name) != nullptr) {
+    } else if (name->ends_with("()") || parsed_->signature.find_param(*name) != nullptr) {
       check_.bind(*name, (*this)[*name], *name);
     }
     return;
@@ -352,6 +354,20 @@ std::string Call::values_of(const Expression& rule, const Expression* condition)
 }
 
 void Call::check_output(const TensorRule& rule, const std::string& name) {
+  if (!has(name)) {
+    const OutputInfo wanted = output(rule, name);
+    std::vector<std::string> names;
+    for (const auto& [one, view] : *tensors_) names.push_back(one);
+    throw Error({.kind = ErrorKind::argument,
+                 .op = std::string(op().name),
+                 .what = fmt::format("argument '{}' is missing", name),
+                 .argument = name,
+                 .expected = to_string(
+                     TensorView(nullptr, wanted.dtype, wanted.shape, wanted.strides, device())),
+                 .got = fmt::format("{}", fmt::join(names, ", ")),
+                 .hint = wanted.workspace ? "workspace_of(call) gives its dtype and shape" : "",
+                 .code = "NAME"});
+  }
   if (rule.scales) {
     check_scales(rule, name, true);
     return;
@@ -363,6 +379,7 @@ void Call::check_output(const TensorRule& rule, const std::string& name) {
 void Call::check_run() {
   for (const TensorRule& rule : parsed_->signature.tensors) {
     if (rule.role == Role::in || !is_asked_for(rule)) continue;
+    if (rule.is_workspace) check_.memory();  // addresses decide how much scratch memory a call needs
     for (const std::string& name : names_of(rule)) {
       if (rule.role == Role::out || !has(name)) check_output(rule, name);
     }

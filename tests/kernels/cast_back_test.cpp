@@ -1,11 +1,14 @@
 // cast_back on the executor: the reference, then what bad calls are told.
 
+#include <limits>
+
 #include "kernels/op.h"
 #include "tests/support/catch.h"
 #include "tests/support/ops/op_cases.h"
 #include "tests/support/ops/op_errors.h"
 #include "tests/support/ops/run_op.h"
 #include "tests/support/run_kernel.h"
+#include "tests/support/tensor_of.h"
 
 using namespace tessera;
 using namespace tessera::test;
@@ -29,6 +32,45 @@ TEST_CASE("cast_back divides no column by the block size where a vector shares a
   const std::string text = cuda_text(lowered.front());
   CHECK(count(text, "x_sf[") == 1);
   CHECK(count(text, "lane) / 128") == 0);
+}
+
+TEST_CASE("exponent bytes 0 and 255 are read as 0 and infinity by every op", "[cast_back]") {
+  const double infinity = std::numeric_limits<double>::infinity();
+  const double scales[] = {0, 128, 0x1p127, infinity};
+  const HostTensor x_sf = tensor_of(DType::i32, {1, 1}, {double(int32_t(0xFFFE8600))});
+  const kernels::Params packed = {{"x_sf_layout", std::string("packed_ue8m0")},
+                                  {"out_dtype", std::string("f32")}};
+  const auto with = [&](kernels::Params more) {
+    more.insert(packed.begin(), packed.end());
+    return more;
+  };
+  const auto check = [&](const char* op, const HostTensor& x, const kernels::Params& params) {
+    CAPTURE(op);
+    const HostTensor out =
+        op_runner(op, Device::cpu())({{"x", x}, {"x_sf", x_sf}}, params).at("out");
+    for (int64_t g = 0; g < 4; ++g) CHECK(out.value(g * out.size() / 4) == scales[g]);
+  };
+  const HostTensor ones = tensor_of(DType::e4m3, {1, 512}, {1});
+  check("per_token_cast_back", ones, with({{"num_per_channels", int64_t{128}}}));
+  check("cast_back", ones, with({{"x_block_size", std::vector<int64_t>{1, 128}}}));
+  const HostTensors coded = op_runner("per_token_cast_to_e5m6", Device::cpu())(
+      {{"x", tensor_of(DType::f32, {1, 64}, {65024})}}, {{"round_sf", true}});
+  REQUIRE(coded.at("out_sf").value(0) == 1);
+  const HostTensor back = op_runner("cast_back_e5m6", Device::cpu())(
+                              {{"x", coded.at("out")}, {"x_sf", x_sf}},
+                              with({{"x_block_size", std::vector<int64_t>{1, 16}}}))
+                              .at("out");
+  for (int64_t g = 0; g < 4; ++g) CHECK(back.value(16 * g) == float(65024 * scales[g]));
+  // A quantised x: the new scale is that of a row of zeros, of 128, 2^127 and infinity.
+  const HostTensors cast = op_runner("per_token_cast", Device::cpu())(
+      {{"x", ones}, {"x_sf", x_sf}}, {{"format", std::string("e4m3")},
+                                      {"num_per_channels", int64_t{128}},
+                                      {"x_block_size", std::vector<int64_t>{1, 128}},
+                                      {"x_sf_layout", std::string("packed_ue8m0")}});
+  const double largest[] = {1e-4, 128, 0x1p127, infinity};
+  for (int64_t g = 0; g < 4; ++g) {
+    CHECK(cast.at("out_sf").value(g) == float(float(largest[g]) / 448.0F));
+  }
 }
 
 TEST_CASE("cast_back explains wrong arguments", "[cast_back][errors]") {

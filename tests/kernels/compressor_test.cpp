@@ -259,8 +259,9 @@ TEST_CASE("stored entries of ratio 128 need a workspace", "[compress_store][erro
   };
   CHECK(told() ==
         "tessera: compress_store: argument 'workspace' is missing\n"
-        "  expected  a tensor named workspace\n"
-        "  got       ape, cache, cos_sin, norm_weight, plan, state, x");
+        "  expected  f32[2, 512]\n"
+        "  got       ape, cache, cos_sin, norm_weight, plan, state, x\n"
+        "  hint      workspace_of(call) gives its dtype and shape");
   inputs["workspace"] = HostTensor(DType::f32, {1, 512});
   CHECK(told() ==
         "tessera: compress_store: argument 'workspace' has the wrong shape\n"

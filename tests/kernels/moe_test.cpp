@@ -119,7 +119,7 @@ TEST_CASE("expand_to_fused_with_sf explains wrong arguments", "[expand_to_fused_
   for (const auto& [name, tensor] : inputs) no_outputs[name] = tensor.view();
   CHECK(run_error("expand_to_fused_with_sf", no_outputs, kBy128) ==
         "tessera: expand_to_fused_with_sf: argument 'out' is missing\n"
-        "  expected  a tensor named out\n"
+        "  expected  e4m3[8, 512]\n"
         "  got       pos_to_expert, token_topk_to_pos, x, x_sf");
   const HostTensor out(DType::e4m3, {8, 512}), out_sf(DType::f32, {8, 4}, {1, 8});
   kernels::Tensors views = {{"out", out.view()}, {"out_sf", out_sf.view()}};

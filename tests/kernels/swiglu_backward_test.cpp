@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <vector>
 
 #include "tests/reference/swiglu.h"
@@ -99,6 +100,33 @@ TEST_CASE("swiglu_backward keeps the signs of zero of padding rows", "[swiglu_ba
   CHECK(got.at("grad_x_fp8_sf").bits(0) == 0x346FACAD);  // the floor
   CHECK(got.at("grad_weight").bits(0) == 0);
   CHECK(got.at("grad_weight").value(1) != 0);
+}
+
+TEST_CASE("NaN in a row of padding reaches no gradient", "[swiglu_backward]") {
+  HostTensors in = small_call(2);
+  in["pos_to_token_topk"] = tensor_of(DType::i32, {2}, {-1, 1});
+  in["token_topk_to_pos"] = tensor_of(DType::i32, {2, 1}, {-1, 1});
+  const auto zero_row = [&](const char* name, double value) {
+    HostTensors spoiled = in;
+    spoiled[name].set_value(0, value);
+    const HostTensors got =
+        op_runner(kOp, Device::cpu())(spoiled, {{"num_per_channels", int64_t{32}}});
+    const auto is_zero = [&](const char* output, int64_t columns) {
+      for (int64_t i = 0; i < columns; ++i) {
+        if (got.at(output).value(i) != 0) return false;
+      }
+      return true;
+    };
+    return is_zero("out", 32) && is_zero("grad_x", 64) && is_zero("grad_x_fp8", 64) &&
+           got.at("grad_x_fp8_sf").bits(0) == 0x346FACAD;  // the floor
+  };
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const double infinity = std::numeric_limits<double>::infinity();
+  CHECK(zero_row("x", nan));
+  CHECK(zero_row("x_sf", nan));
+  CHECK(zero_row("x_sf", infinity));
+  CHECK(zero_row("grad_out", nan));
+  CHECK(zero_row("grad_out", infinity));
 }
 
 TEST_CASE("a row sums to the same gradient of its weight wherever it stands", "[swiglu_backward]") {

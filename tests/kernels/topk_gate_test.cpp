@@ -75,7 +75,7 @@ TEST_CASE("topk_gate explains a wrong output", "[topk_gate][errors]") {
   const HostTensor input = scores({4, 72});
   CHECK(run_error("topk_gate", {{"scores", input.view()}}, kTop6) ==
         "tessera: topk_gate: argument 'topk_idx' is missing\n"
-        "  expected  a tensor named topk_idx\n"
+        "  expected  i64[4, 6]\n"
         "  got       scores");
   const HostTensor narrow(DType::i64, {4, 5});
   const std::string shape =

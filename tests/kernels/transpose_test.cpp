@@ -63,7 +63,7 @@ TEST_CASE("transpose explains a wrong output", "[transpose][errors]") {
   const HostTensor x = bf16_tensor({64, 128});
   CHECK(run_error("transpose", {{"x", x.view()}}, {}) ==
         "tessera: transpose: argument 'out' is missing\n"
-        "  expected  a tensor named out\n"
+        "  expected  bf16[128, 64]\n"
         "  got       x");
   const HostTensor narrow(DType::bf16, {128, 32});
   CHECK(run_error("transpose", {{"x", x.view()}, {"out", narrow.view()}}, {}) ==

@@ -6,6 +6,15 @@
 
 namespace tessera::reference {
 
+namespace {
+
+/// A value of a row without a weight: zeros keep their signs, all else is +0.
+float or_zero(float value) {
+  return value == 0.0F ? value : 0.0F;
+}
+
+}  // namespace
+
 float swiglu(float gate, float up, std::optional<float> clamp, std::optional<float> weight) {
   if (clamp) {  // every comparison is false for a NaN, which stays
     if (gate > *clamp) gate = *clamp;
@@ -35,9 +44,11 @@ SwigluResult swiglu_forward_and_per_token_cast(const test::HostTensor& x,
   for (int64_t row = 0; row < num_rows; ++row) {
     if (tensors.pos_to_expert != nullptr && tensors.pos_to_expert->value(row) < 0) continue;
     std::optional<float> weight;
+    bool is_padding = false;
     if (tensors.topk_weights != nullptr) {
       const auto slot = static_cast<int64_t>(tensors.pos_to_token_topk->value(row));
       const bool inside = slot >= 0 && slot < tensors.topk_weights->size();
+      is_padding = !inside;
       weight = inside ? static_cast<float>(tensors.topk_weights->value(slot)) : 0.0F;
     }
     const auto gate = [&](int64_t h) { return static_cast<float>(x.value(row * 2 * hidden + h)); };
@@ -55,7 +66,8 @@ SwigluResult swiglu_forward_and_per_token_cast(const test::HostTensor& x,
       std::vector<float> values;
       float amax = 0;
       for (int64_t h = begin; h < end; ++h) {
-        values.push_back(swiglu(gate(h), up(h), options.clamp_value, weight));
+        const float value = swiglu(gate(h), up(h), options.clamp_value, weight);
+        values.push_back(is_padding ? or_zero(value) : value);
         if (std::fabs(values.back()) > amax) amax = std::fabs(values.back());
       }
       const Scale scale = scale_of(amax, 448.0F, floor, options.round_sf);
@@ -114,11 +126,12 @@ SwigluBackwardResult swiglu_backward(const SwigluBackwardInputs& in, int64_t num
       const float quotient = x / t, act = quotient * y, s = 1.0F / t;
       const float weighted = g * w, scaled = weighted * s;
       const float slope = std::fma(x, 1.0F - s, 1.0F), by_y = scaled * y;
-      const float dx = stops_x ? 0.0F : by_y * slope;
-      const float dy = stops_y ? 0.0F : scaled * x;
+      const auto selected = [&](float value) { return has_weight ? value : or_zero(value); };
+      const float dx = selected(stops_x ? 0.0F : by_y * slope);
+      const float dy = selected(stops_y ? 0.0F : scaled * x);
       const float product = g * act;
       sum += static_cast<double>(product);
-      result.out.set_bits(row * hidden + h, rounded(act * w));
+      result.out.set_bits(row * hidden + h, rounded(selected(act * w)));
       const int64_t at = row * 2 * hidden + h;
       result.grad_x.set_bits(at, rounded(dx));
       result.grad_x.set_bits(at + hidden, rounded(dy));

@@ -94,6 +94,25 @@ OpCase special_values(const Form& form) {
   return test;
 }
 
+/// Rows of padding hold what memory held before.
+OpCase hostile_padding(const Form& form) {
+  OpCase test = make_case("NaN and infinity in padding", form);
+  const HostTensor slots = test.inputs.at("pos_to_token_topk");
+  const auto fill = [&](const char* name, int kind, double value) {
+    HostTensor& tensor = test.inputs.at(name);
+    const int64_t columns = tensor.shape()[1];
+    for (int64_t r = 0, padding = 0; r < form.rows; ++r) {
+      if (slots.value(r) >= 0 || padding++ % 4 != kind) continue;
+      for (int64_t c = 0; c < columns; c += 3) tensor.set_value(r * columns + c, value);
+    }
+  };
+  fill("x", 0, __builtin_nan(""));
+  fill("grad_out", 1, __builtin_nan(""));
+  fill("grad_out", 2, -__builtin_inf());
+  fill("x_sf", 3, __builtin_inf());
+  return test;
+}
+
 }  // namespace
 
 std::vector<OpCase> swiglu_backward_and_per_token_cast_cases() {
@@ -107,6 +126,7 @@ std::vector<OpCase> swiglu_backward_and_per_token_cast_cases() {
         cases.push_back(special_values(form));
       }
       cases.push_back(disagreement({.group = group, .round_sf = round_sf}));
+      cases.push_back(hostile_padding({.group = group, .round_sf = round_sf}));
     }
     for (const int64_t hidden : {int64_t{128}, int64_t{384}, int64_t{2560}}) {
       cases.push_back(make_case("normal", {.rows = 5, .hidden = hidden, .group = group}));
@@ -116,6 +136,7 @@ std::vector<OpCase> swiglu_backward_and_per_token_cast_cases() {
         make_case("more entries than rows", {.rows = 3, .tokens = 200, .topk = 4, .group = group}));
     cases.push_back(make_case("no row", {.rows = 0, .tokens = 70, .topk = 4, .group = group}));
     cases.push_back(make_case("no entry", {.rows = 4, .tokens = 0, .group = group}));
+    cases.push_back(hostile_padding({.rows = 4, .tokens = 0, .group = group, .clamp = 0.5}));
     cases.push_back(make_case("no column", {.rows = 4, .hidden = 0, .group = group}));
   }
   cases.push_back(make_case("normal", {.rows = 9, .hidden = 96, .group = 32, .round_sf = true}));

@@ -106,6 +106,18 @@ std::vector<OpCase> swiglu_forward_and_per_token_cast_cases() {
        .count = true,
        .clamp = 0.5});
   add({.rows = 0, .count = true, .clamp = 0.5});
+  for (const DType dtype :
+       {DType::bf16, DType::f32}) {  // rows of padding hold what memory held before
+    OpCase padding =
+        make_case("NaN and infinity in padding",
+                  random_tensor(dtype, {13, 768}, Values::normal, 105), {.weights = true});
+    HostTensor& x = padding.inputs.at("x");
+    for (int64_t i = 5 * 768; i < 6 * 768; i += 5)
+      x.set_value(i, std::numeric_limits<double>::quiet_NaN());
+    for (int64_t i = 11 * 768; i < 12 * 768; ++i)
+      x.set_value(i, std::numeric_limits<double>::infinity());
+    cases.push_back(std::move(padding));
+  }
   OpCase no_weights =
       make_case("no weights at all", random_tensor(DType::bf16, {3, 256}, Values::normal, 104),
                 {.hidden = 128, .weights = true});
