@@ -13,7 +13,6 @@ namespace {
 
 constexpr Tile kPipelined = {64, 128, 128, 2, 0};  // 88 KiB of shared memory, two blocks per SM
 constexpr int64_t kWidest = 16;                    // bytes of a vector
-constexpr int64_t kRowsOfGroup = 128;
 
 /// A matrix as a stack of one; a stack as it is.
 TensorView as_stack(const TensorView& x) {
@@ -74,11 +73,15 @@ void add_fp8(const Call& c, Launches& go, Groups groups) {
 void require_groups_of_rows(const Call& c) {
   const TensorView& groups = c.given("m_indices");
   if (!values_are_checked(groups)) return;
+  int64_t named_by = -1;  // the first row that has a group, of those around `row`
   for (int64_t row = 0; row < c["M"]; ++row) {
-    const int64_t first = row / kRowsOfGroup * kRowsOfGroup;
-    const int64_t want = integer_at(groups, first), got = integer_at(groups, row);
-    c.need(got == want, "m_indices", "argument 'm_indices' has several groups in 128 rows",
-           std::to_string(want) + " as at " + to_string(Dims{first}),
+    if (row % kRowsOfGroup == 0) named_by = -1;
+    const int64_t got = integer_at(groups, row);
+    if (got < 0) continue;
+    if (named_by < 0) named_by = row;
+    const int64_t want = integer_at(groups, named_by);
+    c.need(got == want, "m_indices", kSeveralGroups,
+           std::to_string(want) + " as at " + to_string(Dims{named_by}) + ", or -1",
            std::to_string(got) + " at " + to_string(Dims{row}));
   }
 }

@@ -9,7 +9,7 @@ namespace tessera::kernels::gemm {
 /// Adds the kernel of a call with tensors a, a_sf, b, b_sf, out and extents N and K.
 void add_fp8(const Call& c, Launches& go, Groups groups);
 
-/// Throws unless all of 128 rows have one group, where m_indices is in CPU memory.
+/// Throws unless all of 128 rows that have a group have the same, where m_indices is in CPU memory.
 void require_groups_of_rows(const Call& c);
 
 }  // namespace tessera::kernels::gemm

@@ -11,9 +11,13 @@ namespace tessera::kernels::gemm {
 /// Which rows of `a` meet which matrix of `b`.
 enum class Groups : int32_t {
   one,      // all rows the only one
-  by_rows,  // every 128 rows one that m_indices names; -1: none, and their rows of out stay as they are
+  by_rows,  // every 128 rows one that m_indices names; rows of -1 have none and stay as they are in out
   masked,  // matrix g of `a` matrix g; rows from masked_m[g] on are padding and stay as they are
 };
+
+/// Rows that have one group, but for those without.
+inline constexpr int32_t kRowsOfGroup = 128;
+inline constexpr const char* kSeveralGroups = "argument 'm_indices' has several groups in 128 rows";
 
 /// Everything that generated code depends on.
 struct Fp8Spec {

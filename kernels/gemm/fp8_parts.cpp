@@ -10,6 +10,7 @@ using dsl::Ref;
 using dsl::Value;
 
 constexpr int32_t kScaledColumns = 128;  // of b that share a scale
+constexpr int32_t kLanes = 32;
 
 Fp8Parts::Fp8Parts(dsl::Builder& k, const Fp8Spec& s) : k_(k), s_(s) {
   m_ = k_.dim("m");
@@ -52,6 +53,32 @@ Value Fp8Parts::tiles_down() const {
   return s_.groups == Groups::masked ? slabs_ : ceil_div(m_, s_.tile.rows);
 }
 
+Fp8Parts::RowGroup Fp8Parts::group_of(const Value& row) {
+  // Each lane looks at four rows, so the 128 ids cost the latency of one.
+  auto first = k_.let("first_of_group", row / kRowsOfGroup * kRowsOfGroup);
+  std::vector<Value> ids, exist;
+  for (int32_t i = 0; i < kRowsOfGroup; i += kLanes) {
+    auto at = k_.let("row_of_id", first + i + k_.lane());
+    exist.push_back(at < m_);
+    ids.push_back(k_.let("id", select(exist.back(), (*m_indices_)(at), -1)));
+  }
+  const auto all = [&](const auto& holds) {
+    Value of_lane = holds(0);
+    for (size_t i = 1; i < ids.size(); ++i) of_lane = of_lane && holds(i);
+    return k_.uniform(k_.warp_all(of_lane));
+  };
+  Value largest = ids.front();
+  for (const Value& id : ids) largest = max(largest, id);
+  auto group = k_.let("group", k_.uniform(k_.warp_max(largest)));
+  auto in_range =
+      k_.let("in_range", group < groups_ && all([&](size_t i) { return ids[i] >= -1; }));
+  auto is_one = k_.let("is_one", all([&](size_t i) { return ids[i] < 0 || ids[i] == group; }));
+  k_.report_unless(in_range, out_of_range("m_indices"));
+  k_.report_unless(is_one, kSeveralGroups);
+  auto is_whole = k_.let("is_whole", all([&](size_t i) { return ids[i] >= 0 || !exist[i]; }));
+  return {group, in_range && is_one && group >= 0, is_whole};
+}
+
 void Fp8Parts::each_tile(const std::function<void(const Place&)>& body) {
   const int32_t rows_of_tile = s_.tile.rows;
   if (s_.groups == Groups::masked) {
@@ -60,17 +87,19 @@ void Fp8Parts::each_tile(const std::function<void(const Place&)>& body) {
       k_.report_unless(count >= 0 && count <= m_, out_of_range("masked_m"));
       auto rows = k_.let("rows", min(count, m_));
       k_.serial(0, ceil_div(rows, rows_of_tile), [&](Value down) {
-        body({group, down * rows_of_tile, rows, group, across});
+        auto row = down * rows_of_tile;
+        body({group, row, rows, group, across, row + rows_of_tile <= rows});
       });
     });
     return;
   }
   const auto tile = [&](const Value& down, const Value& across) {
     auto row = down * rows_of_tile;
-    if (s_.groups == Groups::one) return body({dsl::i32(0), row, m_, dsl::i32(0), across});
-    auto group = k_.let("group", (*m_indices_)(row));
-    k_.report_unless(group >= -1 && group < groups_, out_of_range("m_indices"));
-    k_.if_(group >= 0 && group < groups_, [&] { body({dsl::i32(0), row, m_, group, across}); });
+    if (s_.groups == Groups::one) return body({dsl::i32(0), row, m_, dsl::i32(0), across, {}});
+    const RowGroup found = group_of(row);
+    k_.if_(found.exists, [&] {
+      body({dsl::i32(0), row, m_, found.group, across, found.is_whole});
+    });
   };
   k_.persistent({tiles_down(), tiles_across()}, tile, {.group = 8, .share = 0});
 }
@@ -108,10 +137,12 @@ void Fp8Parts::write(const Place& at, const Ref& sum, const std::optional<Ref>& 
     k_.copy(from, out_->tile({at.slab, at.row, column}, {1, rows, columns}),
             {.engine = s_.by_engine != 0 ? ir::Engine::tensor : ir::Engine::automatic});
   };
-  if (s_.groups != Groups::masked) return whole();
-  k_.if_else(at.row + rows <= at.rows, whole, [&] {
+  if (s_.groups == Groups::one) return whole();
+  k_.if_else(at.is_whole, whole, [&] {
     k_.parallel({rows, columns}, [&](Value r, Value c) {
-      k_.if_(at.row + r < at.rows, [&] { (*out_)(at.slab, at.row + r, column + c) = from(r, c); });
+      const Value counts =
+          s_.groups == Groups::masked ? at.row + r < at.rows : (*m_indices_)(at.row + r) >= 0;
+      k_.if_(counts, [&] { (*out_)(at.slab, at.row + r, column + c) = from(r, c); });
     });
   });
 }

@@ -10,9 +10,10 @@
 
 namespace tessera::kernels::gemm {
 
-/// A tile of out: matrix, first row, rows of the matrix that count; of b: matrix, tile of columns.
+/// A tile of out: matrix, first row, rows of the matrix that count; of b: matrix, tile of columns. is_whole: all rows of
+/// the tile are written.
 struct Place {
-  dsl::Value slab, row, rows, group, across;
+  dsl::Value slab, row, rows, group, across, is_whole;
 };
 
 /// What a step of k reads: e4m3 [rows, 128] and [columns, 128], f32 [rows] and [1].
@@ -42,6 +43,11 @@ class Fp8Parts {
   void write(const Place& at, const dsl::Ref& sum, const std::optional<dsl::Ref>& through);
 
  private:
+  /// The group of the kRowsOfGroup rows around a tile.
+  struct RowGroup {
+    dsl::Value group, exists, is_whole;  // exists: one of b; is_whole: no row is without a group
+  };
+  RowGroup group_of(const dsl::Value& row);
   DType out_dtype() const { return s_.is_f32 != 0 ? DType::f32 : DType::bf16; }
   dsl::Ref matrices(const std::string& name, DType dtype, std::vector<dsl::Arg> shape, int vector);
   dsl::Ref scales(const std::string& name, std::vector<dsl::Arg> shape);

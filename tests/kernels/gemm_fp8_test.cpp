@@ -273,8 +273,32 @@ TEST_CASE("gemm_fp8_grouped explains wrong arguments", "[gemm][gemm_fp8_grouped]
   CHECK(refusal("gemm_fp8_grouped",
                 with(grouped_inputs(), "m_indices", tensor_of(DType::i32, {5}, {1, 1, 1, 0, 1}))) ==
         "tessera: gemm_fp8_grouped: argument 'm_indices' has several groups in 128 rows\n"
-        "  expected  1 as at [0]\n"
+        "  expected  1 as at [0], or -1\n"
         "  got       0 at [3]");
+}
+
+TEST_CASE("a grouped product takes the experts of a mapping as they are",
+          "[gemm][gemm_fp8_grouped]") {
+  const HostTensor ids = tensor_of(DType::i64, {3, 2}, {0, 1, 1, 2, 1, 0});
+  const HostTensors mapping = op_runner("get_fused_mapping", Device::cpu())(
+      {{"topk_idx", ids}}, {{"num_experts", int64_t{3}}, {"alignment", int64_t{128}}});
+  const HostTensor& experts = mapping.at("pos_to_expert");  // rows of an expert, then -1
+  const int64_t rows = experts.size();
+  REQUIRE(rows == 384);
+  const HostTensors in = {{"a", tensor_of(DType::e4m3, {rows, 32}, {1})},
+                          {"a_sf", tensor_of(DType::f32, {rows, 1}, {1})},
+                          {"b", tensor_of(DType::e4m3, {3, 8, 32}, {1})},
+                          {"b_sf", tensor_of(DType::f32, {3, 1, 1}, {1, 2, 3})},
+                          {"m_indices", experts},
+                          {"out", tensor_of(DType::bf16, {rows, 8}, {-7})}};
+  const HostTensor out = op_runner("gemm_fp8_grouped", Device::cpu())(in, {}).at("out");
+  int64_t kept = 0;
+  for (int64_t i = 0; i < out.size(); ++i) {
+    const double expert = experts.value(i / 8);
+    kept += expert < 0 ? 1 : 0;
+    CHECK(out.value(i) == (expert < 0 ? -7 : 32 * (expert + 1)));
+  }
+  CHECK(kept == (384 - 6) * 8);
 }
 
 TEST_CASE("gemm_fp8_masked explains wrong arguments", "[gemm][gemm_fp8_masked][errors]") {

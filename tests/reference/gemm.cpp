@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 #include <vector>
 
 #include "tests/reference/numeric.h"
@@ -227,10 +228,22 @@ HostTensor gemm_fp8_grouped(const ScaledOperands& operands, const HostTensor& m_
                             HostTensor out) {
   const ScaledProduct product(operands);
   const int64_t groups = operands.b.shape()[0], columns = product.columns();
-  for (int64_t i = 0; i < out.size(); ++i) {
-    const int64_t row = i / columns;
-    const auto group = static_cast<int64_t>(m_indices.value(row / 128 * 128));
-    if (group >= 0 && group < groups) store(out, i, product(row, group, i % columns));
+  const int64_t rows = out.shape()[0];
+  for (int64_t first = 0; first < rows; first += 128) {
+    const int64_t end = std::min<int64_t>(first + 128, rows);
+    std::set<int64_t> ids;
+    for (int64_t row = first; row < end; ++row) {
+      ids.insert(static_cast<int64_t>(m_indices.value(row)));
+    }
+    ids.erase(-1);
+    // Several groups, or one that b lacks: no row is written.
+    if (ids.size() != 1 || *ids.begin() < 0 || *ids.begin() >= groups) continue;
+    for (int64_t row = first; row < end; ++row) {
+      if (m_indices.value(row) < 0) continue;
+      for (int64_t column = 0; column < columns; ++column) {
+        store(out, row * columns + column, product(row, *ids.begin(), column));
+      }
+    }
   }
   return out;
 }

@@ -304,6 +304,23 @@ TEST_CASE("a tensor store that is impossible is refused by its first condition")
              "declare the tile as bf16 and convert its elements where they are written");
 }
 
+TEST_CASE("a tensor store may stand under a condition that the author calls uniform") {
+  const auto error = [](bool is_vouched) {
+    Builder k("condition");
+    auto flags = k.input("flags", DType::i32, {32});
+    auto y = k.output("y", DType::bf16, {16, 64});
+    k.launch({1}, {.threads = 64});
+    auto tile = k.shared(DType::bf16, {16, 64}, "tile");
+    k.fill(tile, 1.0f);
+    const Value any = k.warp_any(flags(k.lane()) != 0);
+    k.if_(is_vouched ? k.uniform(any) : any, [&] { k.copy(tile, y, kByTensor); });
+    const ir::Kernel kernel = k.finish();
+    return error_of([&] { codegen::lower(kernel, kSm90a); });
+  };
+  CHECK(error(true) == "");
+  CHECK(error(false).find("a condition that may differ between threads") != std::string::npos);
+}
+
 TEST_CASE("a tensor store that may begin before the tensor is refused") {
   // The hardware faults at a negative coordinate of a store.
   const auto error_at = [](int64_t row, int64_t column) {

@@ -113,6 +113,16 @@ OpCase grouped(const Size& s, int64_t groups, const std::vector<double>& of_bloc
   return test;
 }
 
+/// The case with rows first .. end - 1 of every 128 without a group.
+OpCase with_padding(OpCase test, int64_t first, int64_t end) {
+  test.label += fmt::format(", rows {} to {} of 128 are padding", first, end);
+  HostTensor& ids = test.inputs["m_indices"];
+  for (int64_t row = 0; row < ids.size(); ++row) {
+    if (row % 128 >= first && row % 128 < end) ids.set_value(row, -1);
+  }
+  return test;
+}
+
 OpCase masked(const Size& s, const std::vector<double>& counts, bool scales_by_column = false) {
   const auto groups = static_cast<int64_t>(counts.size());
   OpCase test;
@@ -216,6 +226,15 @@ std::vector<OpCase> gemm_fp8_grouped_cases() {
   cases.push_back(grouped({0, 8, 32}, 2, {0}));
   cases.push_back(grouped({8, 0, 32}, 2, {0}));
   cases.push_back(grouped({390, 8, 32}, 2, {2, -7, 1}));  // groups that are none: as -1
+  // Rows of padding after, before and between those of a group: they stay, whatever the tile.
+  for (const auto& [first, end] : {std::pair{3, 128}, {0, 70}, {20, 64}, {64, 65}, {0, 128}}) {
+    cases.push_back(with_padding(grouped({270, 24, 32}, 3, {2, 0, 1}), first, end));
+  }
+  cases.push_back(with_padding(grouped({140, 8, 0}, 2, {1, 0}), 5, 9));
+  OpCase several = grouped({260, 8, 32}, 3, {2, 0, 1});  // two groups in 128 rows: none is written
+  several.label += ", two groups in 128 rows";
+  several.inputs["m_indices"].set_value(127, 1);
+  cases.push_back(several);
   return cases;
 }
 

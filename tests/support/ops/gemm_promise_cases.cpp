@@ -7,7 +7,7 @@ namespace tessera::test {
 namespace {
 
 PromiseCase grouped(const std::string& label, const std::vector<double>& of_rows,
-                    const std::string& refusal, bool is_reported = true) {
+                    const std::string& refusal) {
   const auto rows = static_cast<int64_t>(of_rows.size());
   return {label,
           "gemm_fp8_grouped",
@@ -18,8 +18,7 @@ PromiseCase grouped(const std::string& label, const std::vector<double>& of_rows
            {"m_indices", tensor_of(DType::i32, {rows}, of_rows)},
            {"out", tensor_of(DType::bf16, {rows, 8}, {3})}},
           {},
-          refusal,
-          is_reported};
+          refusal};
 }
 
 PromiseCase masked(const std::string& label, double count, const std::string& refusal) {
@@ -66,9 +65,13 @@ std::vector<PromiseCase> gemm_promise_cases() {
               "  got       -2 at [0]"),
       grouped("two groups in 128 rows", {1, 0},
               "tessera: gemm_fp8_grouped: argument 'm_indices' has several groups in 128 rows\n"
-              "  expected  1 as at [0]\n"
-              "  got       0 at [1]",
-              false),
+              "  expected  1 as at [0], or -1\n"
+              "  got       0 at [1]"),
+      grouped("two groups after rows without one", {-1, 1, -1, 0},
+              "tessera: gemm_fp8_grouped: argument 'm_indices' has several groups in 128 rows\n"
+              "  expected  1 as at [1], or -1\n"
+              "  got       0 at [3]"),
+      grouped("rows without a group before, between and after", {-1, 1, -1, 1, -1}, ""),
       masked("all rows", 3, ""),
       masked("no row", 0, ""),
       masked("more rows than there are", 4,
