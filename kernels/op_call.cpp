@@ -109,6 +109,19 @@ std::optional<jit::RepeatableCall> call_in_full(const OpInfo& op,
   return jit::RepeatableCall::learn(views, [&] { run(op, tensors, lists, options, stream); });
 }
 
+TensorView workspace_of(const OpInfo& op, std::initializer_list<NamedTensor> tensors,
+                        std::initializer_list<NamedList> lists,
+                        std::initializer_list<CallOption> options) {
+  const Tensors given = given_tensors(op, std::span(tensors.begin(), tensors.size()),
+                                      std::span(lists.begin(), lists.size()));
+  const Params params = checked_params(op, std::span(options.begin(), options.size()));
+  for (const OutputInfo& info : op.outputs(given, params)) {
+    if (!info.workspace) continue;
+    return {nullptr, info.dtype, info.shape, info.strides, given.begin()->second.device};
+  }
+  return {};
+}
+
 void call_op(const OpInfo& op, const Tensors& tensors, const Params& params, Stream stream) {
   jit::CallMemo memo(op.name);
   for (const auto& [name, view] : tensors) {

@@ -97,6 +97,12 @@ TESSERA_API std::optional<jit::RepeatableCall> call_in_full(const OpInfo& op,
                                                             std::span<const NamedList> lists,
                                                             std::span<const CallOption> options,
                                                             Stream stream);
+/// The workspace that a call needs, without memory; absent if it needs none. Outputs may be absent.
+///
+/// Errors:  those of the inputs and options of the call.
+TESSERA_API TensorView workspace_of(const OpInfo& op, std::initializer_list<NamedTensor> tensors,
+                                    std::initializer_list<NamedList> lists,
+                                    std::initializer_list<CallOption> options);
 /// The present tensors of a call, as OpInfo takes them. Errors: those of check_view.
 TESSERA_API Tensors given_tensors(const OpInfo& op, std::span<const NamedTensor> tensors,
                                   std::span<const NamedList> lists);

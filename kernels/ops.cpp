@@ -119,6 +119,16 @@ void group_count(const GroupCount& call, Stream stream) {
           stream);
 }
 
+TensorView workspace_of(const GroupCount& call) {
+  static const OpInfo& op = table_of(parsed(group_count_op));
+  return workspace_of(op,
+          {{"group_idx", call.group_idx},
+           {"out", call.out},
+           {"workspace", call.workspace}},
+          {},
+          {{"num_groups", call.num_groups}});
+}
+
 void aux_fi(const AuxFi& call, Stream stream) {
   static const OpInfo& op = table_of(parsed(aux_fi_op));
   call_op(op,
@@ -128,6 +138,17 @@ void aux_fi(const AuxFi& call, Stream stream) {
           {{"num_experts", call.num_experts},
            {"num_aux_topk", call.num_aux_topk}},
           stream);
+}
+
+TensorView workspace_of(const AuxFi& call) {
+  static const OpInfo& op = table_of(parsed(aux_fi_op));
+  return workspace_of(op,
+          {{"topk_idx", call.topk_idx},
+           {"out", call.out},
+           {"workspace", call.workspace}},
+          {},
+          {{"num_experts", call.num_experts},
+           {"num_aux_topk", call.num_aux_topk}});
 }
 
 void get_fused_mapping(const GetFusedMapping& call, Stream stream) {
@@ -504,6 +525,28 @@ void engram_gate_bwd(const EngramGateBwd& call, Stream stream) {
           stream);
 }
 
+TensorView workspace_of(const EngramGateBwd& call) {
+  static const OpInfo& op = table_of(parsed(engram_gate_bwd_op));
+  return workspace_of(op,
+          {{"grad_out", call.grad_out},
+           {"hidden_states", call.hidden_states},
+           {"k", call.k},
+           {"v", call.v},
+           {"weight_fused", call.weight_fused},
+           {"dot", call.dot},
+           {"gate_score", call.gate_score},
+           {"rstd_x", call.rstd_x},
+           {"rstd_k", call.rstd_k},
+           {"grad_hidden_states", call.grad_hidden_states},
+           {"grad_k", call.grad_k},
+           {"grad_v", call.grad_v},
+           {"grad_w_partial", call.grad_w_partial},
+           {"workspace", call.workspace}},
+          {},
+          {{"clamp_value", call.clamp_value},
+           {"num_persistent_blocks", call.num_persistent_blocks}});
+}
+
 void grad_w_reduce(const GradWReduce& call, Stream stream) {
   static const OpInfo& op = table_of(parsed(grad_w_reduce_op));
   call_op(op,
@@ -571,6 +614,22 @@ void norm_fn_fwd(const NormFnFwd& call, Stream stream) {
           stream);
 }
 
+TensorView workspace_of(const NormFnFwd& call) {
+  static const OpInfo& op = table_of(parsed(norm_fn_fwd_op));
+  return workspace_of(op,
+          {{"residual", call.residual},
+           {"fn", call.fn},
+           {"norm_weight", call.norm_weight},
+           {"out", call.out},
+           {"out_mul", call.out_mul},
+           {"sqrsum", call.sqrsum},
+           {"workspace", call.workspace}},
+          {},
+          {{"norm_eps", call.norm_eps},
+           {"n_splits", call.n_splits},
+           {"save_for_backward", call.save_for_backward}});
+}
+
 void norm_fn_bwd(const NormFnBwd& call, Stream stream) {
   static const OpInfo& op = table_of(parsed(norm_fn_bwd_op));
   call_op(op,
@@ -586,6 +645,23 @@ void norm_fn_bwd(const NormFnBwd& call, Stream stream) {
            {"workspace", call.workspace}},
           {{"norm_eps", call.norm_eps}},
           stream);
+}
+
+TensorView workspace_of(const NormFnBwd& call) {
+  static const OpInfo& op = table_of(parsed(norm_fn_bwd_op));
+  return workspace_of(op,
+          {{"grad_out", call.grad_out},
+           {"residual", call.residual},
+           {"fn", call.fn},
+           {"norm_weight", call.norm_weight},
+           {"out_mul", call.out_mul},
+           {"sqrsum", call.sqrsum},
+           {"grad_residual", call.grad_residual},
+           {"grad_fn", call.grad_fn},
+           {"grad_norm_weight", call.grad_norm_weight},
+           {"workspace", call.workspace}},
+          {},
+          {{"norm_eps", call.norm_eps}});
 }
 
 void round_to_tf32(const RoundToTf32& call, Stream stream) {
@@ -627,6 +703,24 @@ void pre_split_mixes_bwd(const PreSplitMixesBwd& call, Stream stream) {
            {"workspace", call.workspace}},
           {{"post_mult_value", call.post_mult_value}},
           stream);
+}
+
+TensorView workspace_of(const PreSplitMixesBwd& call) {
+  static const OpInfo& op = table_of(parsed(pre_split_mixes_bwd_op));
+  return workspace_of(op,
+          {{"grad_pre_mix", call.grad_pre_mix},
+           {"grad_post_mix", call.grad_post_mix},
+           {"grad_comb_logits", call.grad_comb_logits},
+           {"input_mixes", call.input_mixes},
+           {"post_mix", call.post_mix},
+           {"scale", call.scale},
+           {"base", call.base},
+           {"grad_input_mixes", call.grad_input_mixes},
+           {"grad_scale", call.grad_scale},
+           {"grad_base", call.grad_base},
+           {"workspace", call.workspace}},
+          {},
+          {{"post_mult_value", call.post_mult_value}});
 }
 
 void sinkhorn_fwd(const SinkhornFwd& call, Stream stream) {
@@ -721,6 +815,27 @@ void pre_big_fuse(const PreBigFuse& call, Stream stream) {
           stream);
 }
 
+TensorView workspace_of(const PreBigFuse& call) {
+  static const OpInfo& op = table_of(parsed(pre_big_fuse_op));
+  return workspace_of(op,
+          {{"residual", call.residual},
+           {"fn", call.fn},
+           {"scale", call.scale},
+           {"base", call.base},
+           {"norm_weight", call.norm_weight},
+           {"post_mix", call.post_mix},
+           {"comb_mix", call.comb_mix},
+           {"layer_input", call.layer_input},
+           {"workspace", call.workspace}},
+          {},
+          {{"norm_eps", call.norm_eps},
+           {"pre_eps", call.pre_eps},
+           {"sinkhorn_eps", call.sinkhorn_eps},
+           {"post_mult_value", call.post_mult_value},
+           {"sinkhorn_repeat", call.sinkhorn_repeat},
+           {"n_splits", call.n_splits}});
+}
+
 void head_compute_mix_fwd(const HeadComputeMixFwd& call, Stream stream) {
   static const OpInfo& op = table_of(parsed(head_compute_mix_fwd_op));
   call_op(op,
@@ -745,6 +860,21 @@ void head_compute_mix_bwd(const HeadComputeMixBwd& call, Stream stream) {
            {"workspace", call.workspace}},
           {},
           stream);
+}
+
+TensorView workspace_of(const HeadComputeMixBwd& call) {
+  static const OpInfo& op = table_of(parsed(head_compute_mix_bwd_op));
+  return workspace_of(op,
+          {{"grad_out", call.grad_out},
+           {"input_mix", call.input_mix},
+           {"scale", call.scale},
+           {"base", call.base},
+           {"grad_input_mix", call.grad_input_mix},
+           {"grad_scale", call.grad_scale},
+           {"grad_base", call.grad_base},
+           {"workspace", call.workspace}},
+          {},
+          {});
 }
 
 void multilayer_recompute(const MultilayerRecompute& call, Stream stream) {
@@ -777,6 +907,27 @@ void engram_fwd(const EngramFwd& call, Stream stream) {
           stream);
 }
 
+TensorView workspace_of(const EngramFwd& call) {
+  static const OpInfo& op = table_of(parsed(engram_fwd_op));
+  return workspace_of(op,
+          {{"hidden_states", call.hidden_states},
+           {"k", call.k},
+           {"v", call.v},
+           {"weight_hidden", call.weight_hidden},
+           {"weight_embed", call.weight_embed},
+           {"out", call.out},
+           {"weight_fused", call.weight_fused},
+           {"dot", call.dot},
+           {"gate_score", call.gate_score},
+           {"rstd_x", call.rstd_x},
+           {"rstd_k", call.rstd_k},
+           {"workspace", call.workspace}},
+          {},
+          {{"eps", call.eps},
+           {"clamp_value", call.clamp_value},
+           {"save_for_backward", call.save_for_backward}});
+}
+
 void engram_bwd(const EngramBwd& call, Stream stream) {
   static const OpInfo& op = table_of(parsed(engram_bwd_op));
   call_op(op,
@@ -799,6 +950,30 @@ void engram_bwd(const EngramBwd& call, Stream stream) {
            {"workspace", call.workspace}},
           {{"clamp_value", call.clamp_value}},
           stream);
+}
+
+TensorView workspace_of(const EngramBwd& call) {
+  static const OpInfo& op = table_of(parsed(engram_bwd_op));
+  return workspace_of(op,
+          {{"grad_out", call.grad_out},
+           {"hidden_states", call.hidden_states},
+           {"k", call.k},
+           {"v", call.v},
+           {"weight_fused", call.weight_fused},
+           {"dot", call.dot},
+           {"gate_score", call.gate_score},
+           {"rstd_x", call.rstd_x},
+           {"rstd_k", call.rstd_k},
+           {"weight_hidden", call.weight_hidden},
+           {"weight_embed", call.weight_embed},
+           {"grad_hidden_states", call.grad_hidden_states},
+           {"grad_k", call.grad_k},
+           {"grad_v", call.grad_v},
+           {"grad_weight_hidden", call.grad_weight_hidden},
+           {"grad_weight_embed", call.grad_weight_embed},
+           {"workspace", call.workspace}},
+          {},
+          {{"clamp_value", call.clamp_value}});
 }
 
 void mhc_pre_fwd(const MhcPreFwd& call, Stream stream) {
@@ -826,6 +1001,33 @@ void mhc_pre_fwd(const MhcPreFwd& call, Stream stream) {
            {"n_splits", call.n_splits},
            {"save_for_backward", call.save_for_backward}},
           stream);
+}
+
+TensorView workspace_of(const MhcPreFwd& call) {
+  static const OpInfo& op = table_of(parsed(mhc_pre_fwd_op));
+  return workspace_of(op,
+          {{"residual", call.residual},
+           {"fn", call.fn},
+           {"scale", call.scale},
+           {"base", call.base},
+           {"norm_weight", call.norm_weight},
+           {"layer_input", call.layer_input},
+           {"post_mix", call.post_mix},
+           {"comb_mix", call.comb_mix},
+           {"out_mul", call.out_mul},
+           {"sqrsum", call.sqrsum},
+           {"input_mixes", call.input_mixes},
+           {"pre_mix", call.pre_mix},
+           {"comb_logits", call.comb_logits},
+           {"workspace", call.workspace}},
+          {},
+          {{"norm_eps", call.norm_eps},
+           {"pre_eps", call.pre_eps},
+           {"sinkhorn_eps", call.sinkhorn_eps},
+           {"post_mult_value", call.post_mult_value},
+           {"sinkhorn_repeat", call.sinkhorn_repeat},
+           {"n_splits", call.n_splits},
+           {"save_for_backward", call.save_for_backward}});
 }
 
 void mhc_pre_bwd(const MhcPreBwd& call, Stream stream) {
@@ -858,6 +1060,36 @@ void mhc_pre_bwd(const MhcPreBwd& call, Stream stream) {
           stream);
 }
 
+TensorView workspace_of(const MhcPreBwd& call) {
+  static const OpInfo& op = table_of(parsed(mhc_pre_bwd_op));
+  return workspace_of(op,
+          {{"grad_layer_input", call.grad_layer_input},
+           {"grad_post_mix", call.grad_post_mix},
+           {"grad_comb_mix", call.grad_comb_mix},
+           {"residual", call.residual},
+           {"fn", call.fn},
+           {"scale", call.scale},
+           {"base", call.base},
+           {"norm_weight", call.norm_weight},
+           {"out_mul", call.out_mul},
+           {"sqrsum", call.sqrsum},
+           {"input_mixes", call.input_mixes},
+           {"pre_mix", call.pre_mix},
+           {"post_mix", call.post_mix},
+           {"comb_logits", call.comb_logits},
+           {"grad_residual", call.grad_residual},
+           {"grad_fn", call.grad_fn},
+           {"grad_scale", call.grad_scale},
+           {"grad_base", call.grad_base},
+           {"grad_norm_weight", call.grad_norm_weight},
+           {"workspace", call.workspace}},
+          {},
+          {{"norm_eps", call.norm_eps},
+           {"sinkhorn_eps", call.sinkhorn_eps},
+           {"post_mult_value", call.post_mult_value},
+           {"sinkhorn_repeat", call.sinkhorn_repeat}});
+}
+
 void mhc_head_fwd(const MhcHeadFwd& call, Stream stream) {
   static const OpInfo& op = table_of(parsed(mhc_head_fwd_op));
   call_op(op,
@@ -877,6 +1109,27 @@ void mhc_head_fwd(const MhcHeadFwd& call, Stream stream) {
            {"n_splits", call.n_splits},
            {"save_for_backward", call.save_for_backward}},
           stream);
+}
+
+TensorView workspace_of(const MhcHeadFwd& call) {
+  static const OpInfo& op = table_of(parsed(mhc_head_fwd_op));
+  return workspace_of(op,
+          {{"residual", call.residual},
+           {"fn", call.fn},
+           {"scale", call.scale},
+           {"base", call.base},
+           {"norm_weight", call.norm_weight},
+           {"out", call.out},
+           {"out_mul", call.out_mul},
+           {"sqrsum", call.sqrsum},
+           {"input_mix", call.input_mix},
+           {"pre_mix", call.pre_mix},
+           {"workspace", call.workspace}},
+          {},
+          {{"norm_eps", call.norm_eps},
+           {"pre_eps", call.pre_eps},
+           {"n_splits", call.n_splits},
+           {"save_for_backward", call.save_for_backward}});
 }
 
 void mhc_head_bwd(const MhcHeadBwd& call, Stream stream) {
@@ -900,6 +1153,29 @@ void mhc_head_bwd(const MhcHeadBwd& call, Stream stream) {
            {"workspace", call.workspace}},
           {{"norm_eps", call.norm_eps}},
           stream);
+}
+
+TensorView workspace_of(const MhcHeadBwd& call) {
+  static const OpInfo& op = table_of(parsed(mhc_head_bwd_op));
+  return workspace_of(op,
+          {{"grad_out", call.grad_out},
+           {"residual", call.residual},
+           {"fn", call.fn},
+           {"scale", call.scale},
+           {"base", call.base},
+           {"norm_weight", call.norm_weight},
+           {"out_mul", call.out_mul},
+           {"sqrsum", call.sqrsum},
+           {"input_mix", call.input_mix},
+           {"pre_mix", call.pre_mix},
+           {"grad_residual", call.grad_residual},
+           {"grad_fn", call.grad_fn},
+           {"grad_scale", call.grad_scale},
+           {"grad_base", call.grad_base},
+           {"grad_norm_weight", call.grad_norm_weight},
+           {"workspace", call.workspace}},
+          {},
+          {{"norm_eps", call.norm_eps}});
 }
 
 void gemm_bf16(const GemmBf16& call, Stream stream) {
@@ -1060,6 +1336,28 @@ void compress_store(const CompressStore& call, Stream stream) {
           stream);
 }
 
+TensorView workspace_of(const CompressStore& call) {
+  static const OpInfo& op = table_of(parsed(compress_store_op));
+  return workspace_of(op,
+          {{"x", call.x},
+           {"ape", call.ape},
+           {"state", call.state},
+           {"plan", call.plan},
+           {"norm_weight", call.norm_weight},
+           {"cos_sin", call.cos_sin},
+           {"cache", call.cache},
+           {"out", call.out},
+           {"workspace", call.workspace}},
+          {},
+          {{"ratio", call.ratio},
+           {"format", call.format},
+           {"page_size", call.page_size},
+           {"norm_eps", call.norm_eps},
+           {"hadamard", call.hadamard},
+           {"cos_sin_layout", call.cos_sin_layout},
+           {"save_out", call.save_out}});
+}
+
 void compress_decode_store(const CompressDecodeStore& call, Stream stream) {
   static const OpInfo& op = table_of(parsed(compress_decode_store_op));
   call_op(op,
@@ -1080,6 +1378,28 @@ void compress_decode_store(const CompressDecodeStore& call, Stream stream) {
            {"cos_sin_layout", call.cos_sin_layout},
            {"save_out", call.save_out}},
           stream);
+}
+
+TensorView workspace_of(const CompressDecodeStore& call) {
+  static const OpInfo& op = table_of(parsed(compress_decode_store_op));
+  return workspace_of(op,
+          {{"x", call.x},
+           {"ape", call.ape},
+           {"plan", call.plan},
+           {"norm_weight", call.norm_weight},
+           {"cos_sin", call.cos_sin},
+           {"state", call.state},
+           {"cache", call.cache},
+           {"out", call.out},
+           {"workspace", call.workspace}},
+          {},
+          {{"ratio", call.ratio},
+           {"format", call.format},
+           {"page_size", call.page_size},
+           {"norm_eps", call.norm_eps},
+           {"hadamard", call.hadamard},
+           {"cos_sin_layout", call.cos_sin_layout},
+           {"save_out", call.save_out}});
 }
 
 void compress_prefill(const CompressPrefill& call, Stream stream) {

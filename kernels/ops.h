@@ -7,6 +7,8 @@
 // Tensors that may be absent stay out. Above each struct stands the signature, see
 // kernels/signature/signature.h. Outputs are allocated by the caller, of the shapes that
 // find_op(name).outputs(...) gives; accumulators (acc) are added to: a new one is filled with zeros.
+// A workspace is scratch memory: workspace_of(call) gives it without data, its contents do not
+// matter before or after the call.
 // Errors: kind argument if a tensor or an option is not what
 // the signature says, kind unsupported beyond its limits; both name op, argument, expected, got.
 // Written from the signatures of the ops; a test compares, and with TESSERA_APPROVE=1 writes it again.
@@ -203,6 +205,7 @@ struct GroupCount {
   std::optional<int64_t> num_groups = {};  // must be given
 };
 TESSERA_API void group_count(const GroupCount& call, Stream stream);
+TESSERA_API TensorView workspace_of(const GroupCount& call);
 
 /// how often each expert is chosen, as a multiple of its fair share
 ///
@@ -224,13 +227,14 @@ struct AuxFi {
   std::optional<int64_t> num_aux_topk = {};  // must be given
 };
 TESSERA_API void aux_fi(const AuxFi& call, Stream stream);
+TESSERA_API TensorView workspace_of(const AuxFi& call);
 
 /// positions of the pairs of a routing, sorted by expert
 ///
 ///   topk_idx                  i64 [T, K]      values -1 .. E - 1
 ///   -> pos_to_expert, pos_to_token, pos_to_token_topk       i32 [P]
 ///   -> token_topk_to_pos      i32 [T, K]
-///   -> expert_start, expert_end, num_tokens_per_expert      i32 [E]
+///   -> expert_start, expert_end, num_tokens_per_expert      i32 [E]  # rows of padding included
 ///   param  num_experts int 1..1024
 ///   param  alignment int >= 1
 ///   param  num_expanded_tokens int >= 0 = 0
@@ -424,7 +428,7 @@ TESSERA_API void per_token_cast_to_e5m6(const PerTokenCastToE5m6& call, Stream s
 
 /// blocks of rows and columns to 8-bit or 4-bit floats with one scale per block
 ///
-///   x          bf16/f32 [T, H]
+///   x          bf16/f32 [T, H]   # [G, N, H] as [G * N, H] if block_size[0] divides N: else blocks straddle
 ///   -> out     format [T, H] align 16
 ///   -> out_sf  SF(block_size) sf_layout
 ///   param      format {e4m3, e2m1}
@@ -449,7 +453,7 @@ TESSERA_API void per_block_cast(const PerBlockCast& call, Stream stream);
 
 /// the scales of per_block_cast alone
 ///
-///   x          bf16/f32 [T, H]
+///   x          bf16/f32 [T, H]   # [G, N, H] as [G * N, H] if block_size[0] divides N: else blocks straddle
 ///   -> out_sf  SF(block_size) sf_layout of x
 ///   param      format {e4m3, e2m1}
 ///   param      block_size tuple of {32, 128}
@@ -472,7 +476,7 @@ TESSERA_API void per_block_cast_with_sf_only(const PerBlockCastWithSfOnly& call,
 
 /// blocks of rows and columns to 8-bit or 4-bit floats with given scales
 ///
-///   x          bf16/f32 [T, H]
+///   x          bf16/f32 [T, H]   # [G, N, H] as [G * N, H] if block_size[0] divides N: else blocks straddle
 ///   sf         SF(block_size) of x
 ///   -> out     format [T, H] align 16
 ///   param      format {e4m3, e2m1}
@@ -902,6 +906,7 @@ struct EngramGateBwd {
   std::optional<int64_t> num_persistent_blocks = {};  // must be given
 };
 TESSERA_API void engram_gate_bwd(const EngramGateBwd& call, Stream stream);
+TESSERA_API TensorView workspace_of(const EngramGateBwd& call);
 
 /// gradients of the two norm weights of the gate, from partial sums over tokens
 ///
@@ -1008,6 +1013,7 @@ struct NormFnFwd {
   bool save_for_backward = true;
 };
 TESSERA_API void norm_fn_fwd(const NormFnFwd& call, Stream stream);
+TESSERA_API TensorView workspace_of(const NormFnFwd& call);
 
 /// gradients of the residual and of its projection, added to what is there
 ///
@@ -1043,6 +1049,7 @@ struct NormFnBwd {
   double norm_eps = 1e-06;
 };
 TESSERA_API void norm_fn_bwd(const NormFnBwd& call, Stream stream);
+TESSERA_API TensorView workspace_of(const NormFnBwd& call);
 
 /// rounds f32 values to tf32, ties away from zero
 ///
@@ -1112,6 +1119,7 @@ struct PreSplitMixesBwd {
   double post_mult_value = 1;
 };
 TESSERA_API void pre_split_mixes_bwd(const PreSplitMixesBwd& call, Stream stream);
+TESSERA_API TensorView workspace_of(const PreSplitMixesBwd& call);
 
 /// logits of the residual mix to nearly doubly stochastic matrices
 ///
@@ -1266,6 +1274,7 @@ struct PreBigFuse {
   int64_t n_splits = 16;
 };
 TESSERA_API void pre_big_fuse(const PreBigFuse& call, Stream stream);
+TESSERA_API TensorView workspace_of(const PreBigFuse& call);
 
 /// weights of the residual streams that the head reads
 ///
@@ -1308,6 +1317,7 @@ struct HeadComputeMixBwd {
   TensorView workspace = {};
 };
 TESSERA_API void head_compute_mix_bwd(const HeadComputeMixBwd& call, Stream stream);
+TESSERA_API TensorView workspace_of(const HeadComputeMixBwd& call);
 
 /// inputs of a run of sub-layers and the residual streams after each, from its first
 ///
@@ -1362,6 +1372,7 @@ struct EngramFwd {
   bool save_for_backward = true;
 };
 TESSERA_API void engram_fwd(const EngramFwd& call, Stream stream);
+TESSERA_API TensorView workspace_of(const EngramFwd& call);
 
 /// gradients of the Engram gate and of the weights of its norms
 ///
@@ -1397,6 +1408,7 @@ struct EngramBwd {
   double clamp_value = 1e-06;
 };
 TESSERA_API void engram_bwd(const EngramBwd& call, Stream stream);
+TESSERA_API TensorView workspace_of(const EngramBwd& call);
 
 /// mixes and input of a sub-layer from the residual, saving what its gradient needs
 ///
@@ -1450,6 +1462,7 @@ struct MhcPreFwd {
   bool save_for_backward = true;
 };
 TESSERA_API void mhc_pre_fwd(const MhcPreFwd& call, Stream stream);
+TESSERA_API TensorView workspace_of(const MhcPreFwd& call);
 
 /// gradients of the residual and the weights in front of a sub-layer
 ///
@@ -1502,6 +1515,7 @@ struct MhcPreBwd {
   int64_t sinkhorn_repeat = 10;
 };
 TESSERA_API void mhc_pre_bwd(const MhcPreBwd& call, Stream stream);
+TESSERA_API TensorView workspace_of(const MhcPreBwd& call);
 
 /// one row of each token from the streams of the last residual
 ///
@@ -1538,6 +1552,7 @@ struct MhcHeadFwd {
   bool save_for_backward = true;
 };
 TESSERA_API void mhc_head_fwd(const MhcHeadFwd& call, Stream stream);
+TESSERA_API TensorView workspace_of(const MhcHeadFwd& call);
 
 /// gradients of the last residual and of its weights
 ///
@@ -1578,6 +1593,7 @@ struct MhcHeadBwd {
   double norm_eps = 1e-06;
 };
 TESSERA_API void mhc_head_bwd(const MhcHeadBwd& call, Stream stream);
+TESSERA_API TensorView workspace_of(const MhcHeadBwd& call);
 
 /// the product of two bf16 matrices by the tensor cores, with a bias if given
 ///
@@ -1627,7 +1643,7 @@ TESSERA_API void gemm_fp8_block(const GemmFp8Block& call, Stream stream);
 ///   a_sf          SF(1,128) a_sf_layout
 ///   b             e4m3 [G, N, K]
 ///   b_sf          f32 [G, ceil(N/128), ceil(K/128)]
-///   m_indices     i32 [M]                  values -1 .. G - 1     # -1: no group
+///   m_indices     i32 [M]                  values -1 .. G - 1     # one group in 128 rows, or -1 anywhere: no group
 ///   -> inout out  bf16 [M, N] rows         # rows without a group stay as they are
 ///   param         a_sf_layout {row_major, col_major_tma} = row_major
 ///   limit         M <= 2130706431
@@ -1858,6 +1874,7 @@ struct CompressStore {
   bool save_out = false;
 };
 TESSERA_API void compress_store(const CompressStore& call, Stream stream);
+TESSERA_API TensorView workspace_of(const CompressStore& call);
 
 /// one new token of each request to the state, and entries of windows that end to the KV cache
 ///
@@ -1899,6 +1916,7 @@ struct CompressDecodeStore {
   bool save_out = false;
 };
 TESSERA_API void compress_decode_store(const CompressDecodeStore& call, Stream stream);
+TESSERA_API TensorView workspace_of(const CompressDecodeStore& call);
 
 /// KV entries of windows of tokens, and the rows that later windows need to the state
 ///

@@ -30,7 +30,7 @@ const Op gemm_fp8_grouped_op{
       a_sf          SF(1,128) a_sf_layout
       b             e4m3 [G, N, K]
       b_sf          f32 [G, ceil(N/128), ceil(K/128)]
-      m_indices     i32 [M]                  values -1 .. G - 1     # -1: no group
+      m_indices     i32 [M]                  values -1 .. G - 1     # one group in 128 rows, or -1 anywhere: no group
       -> inout out  bf16 [M, N] rows         # rows without a group stay as they are
       param         a_sf_layout {row_major, col_major_tma} = row_major
       limit         M <= 2130706431

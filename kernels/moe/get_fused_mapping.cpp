@@ -89,7 +89,7 @@ const Op get_fused_mapping_op{
       topk_idx                  i64 [T, K]      values -1 .. E - 1
       -> pos_to_expert, pos_to_token, pos_to_token_topk       i32 [P]
       -> token_topk_to_pos      i32 [T, K]
-      -> expert_start, expert_end, num_tokens_per_expert      i32 [E]
+      -> expert_start, expert_end, num_tokens_per_expert      i32 [E]  # rows of padding included
       param  num_experts int 1..1024
       param  alignment int >= 1
       param  num_expanded_tokens int >= 0 = 0

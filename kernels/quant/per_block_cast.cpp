@@ -48,7 +48,7 @@ const Op per_block_cast_op{
     .family = "quant",
     .purpose = "blocks of rows and columns to 8-bit or 4-bit floats with one scale per block",
     .signature = R"(
-      x          bf16/f32 [T, H]
+      x          bf16/f32 [T, H]   # [G, N, H] as [G * N, H] if block_size[0] divides N: else blocks straddle
       -> out     format [T, H] align 16
       -> out_sf  SF(block_size) sf_layout
       param      format {e4m3, e2m1}

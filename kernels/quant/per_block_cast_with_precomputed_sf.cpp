@@ -44,7 +44,7 @@ const Op per_block_cast_with_precomputed_sf_op{
     .family = "quant",
     .purpose = "blocks of rows and columns to 8-bit or 4-bit floats with given scales",
     .signature = R"(
-      x          bf16/f32 [T, H]
+      x          bf16/f32 [T, H]   # [G, N, H] as [G * N, H] if block_size[0] divides N: else blocks straddle
       sf         SF(block_size) of x
       -> out     format [T, H] align 16
       param      format {e4m3, e2m1}

@@ -40,7 +40,7 @@ const Op per_block_cast_with_sf_only_op{.name = "per_block_cast_with_sf_only",
                                         .family = "quant",
                                         .purpose = "the scales of per_block_cast alone",
                                         .signature = R"(
-      x          bf16/f32 [T, H]
+      x          bf16/f32 [T, H]   # [G, N, H] as [G * N, H] if block_size[0] divides N: else blocks straddle
       -> out_sf  SF(block_size) sf_layout of x
       param      format {e4m3, e2m1}
       param      block_size tuple of {32, 128}

@@ -117,5 +117,45 @@ TEST_CASE("an option of a C++ call that is none of its values is refused by name
   CHECK(noting.said.empty());
 }
 
+TEST_CASE("a call says how much scratch memory it needs, and runs with it", "[op][workspace]") {
+  std::vector<int64_t> ids(5000 * 2);
+  for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int64_t>(i % 4);
+  std::array<int32_t, 4> counts{};
+  GroupCount call = {.group_idx = TensorView(ids.data(), DType::i64, {5000, 2}, Device::cpu()),
+                     .out = TensorView(counts.data(), DType::i32, {4}, Device::cpu()),
+                     .num_groups = 4};
+  const auto told = [&] {
+    try {
+      group_count(call, nullptr);
+      return std::string("no error");
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+  };
+  CHECK(told() ==
+        "tessera: group_count: argument 'workspace' is missing\n"
+        "  expected  i32[20]\n"
+        "  got       group_idx, out\n"
+        "  hint      workspace_of(call) gives its dtype and shape");
+  call.workspace = workspace_of(call);
+  CHECK(to_string(call.workspace) == "i32[20]");
+  std::vector<int32_t> memory(static_cast<size_t>(call.workspace.size()), 77);  // need not be zero
+  call.workspace.data = memory.data();
+  CHECK(told() == "no error");
+  CHECK(counts == std::array<int32_t, 4>{2500, 2500, 2500, 2500});
+}
+
+TEST_CASE("a call that needs no scratch memory takes none", "[op][workspace]") {
+  std::array<int64_t, 2> ids = {1, -1};
+  std::array<int32_t, 2> counts{};
+  GroupCount call = {.group_idx = TensorView(ids.data(), DType::i64, {1, 2}, Device::cpu()),
+                     .out = TensorView(counts.data(), DType::i32, {2}, Device::cpu()),
+                     .num_groups = 2};
+  call.workspace = workspace_of(call);
+  CHECK(call.workspace.size() == 0);
+  group_count(call, nullptr);
+  CHECK(counts == std::array<int32_t, 2>{0, 1});
+}
+
 }  // namespace
 }  // namespace tessera::kernels

@@ -30,9 +30,9 @@ def array_of(dtype, shape, strides, values, seed=1):
 class Call:
     """Tensors by the names of arguments (those of a list together), and parameters."""
 
-    def __init__(self, op):
+    def __init__(self, op, example=None):
         self.op = OPS[op]
-        example = _core.op_texts(op)["example"]
+        example = example or _core.op_texts(op)["example"]
         self.params = {name: value for name, value in example["params"].items() if value is not None}
         self.tensors = {}
         lists = {t.name for t in self.op.tensors if t.list}

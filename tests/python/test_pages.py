@@ -8,6 +8,7 @@ import pytest
 
 import tessera
 from calls import OPS, Call
+from tessera import _core
 
 ROOT = Path(__file__).parents[2]
 PAGES = [page for page in sorted(ROOT.rglob("*.md")) if not page.relative_to(ROOT).parts[0].startswith((".", "build"))]
@@ -16,7 +17,7 @@ PAGES = [page for page in sorted(ROOT.rglob("*.md")) if not page.relative_to(ROO
 def blocks():
     for page in PAGES:
         for number, (words, text) in enumerate(re.findall(r"^```python([^\n]*)\n(.*?)^```", page.read_text(), re.M | re.S)):
-            if "no-run:" not in words:
+            if "no-run:" not in words and "in: op" not in words:
                 yield pytest.param(text, id=f"{page.relative_to(ROOT)}-{number}")
 
 
@@ -26,6 +27,24 @@ def test_a_block_of_a_page_runs(text):
         pytest.importorskip("torch")
         pytest.importorskip("tessera.nn")
     exec(text, {})
+
+
+def op_blocks():
+    page = (ROOT / "kernels/OPS.md").read_text()
+    for op, section in re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", page, re.M | re.S):
+        yield pytest.param(op, re.findall(r"^```python in: op\n(.*?)^```", section, re.M | re.S), id=op)
+
+
+def test_every_op_has_a_section():
+    assert [param.id for param in op_blocks()] == list(OPS)
+
+
+@pytest.mark.parametrize("op, texts", list(op_blocks()))
+def test_the_call_of_an_op_on_its_page_runs(op, texts):
+    assert len(texts) == 1
+    exec(texts[0], {"tessera": tessera, **Call(op, _core.examples(op)[0]).tensors})
+    names = texts[0].partition(" = tessera.")[0].split(", ") if " = tessera." in texts[0] else []
+    assert [name for name in names if not name.endswith("_host")] == [t.name for t in OPS[op].results]
 
 
 def rows():

@@ -7,6 +7,9 @@
 #include <set>
 
 #include "dsl/base/error.h"
+#include "kernels/all_ops.h"
+#include "kernels/dry_call.h"
+#include "kernels/signature/table.h"
 #include "tests/support/catch.h"
 #include "tests/support/places.h"
 #include "tests/tools/fake_op.h"
@@ -247,6 +250,71 @@ TEST_CASE("the contract's rows equal those of the specification beside the repos
     CAPTURE(name);
     CHECK(tests::spec_row(contract, name) == tests::spec_row(specification, name));
   }
+}
+
+/// "T, ceil(H / block_size[1])" as expressions, with the numbers of the call's tuples in place.
+std::vector<kernels::Expression> extents_of(std::string shape, const kernels::Params& params) {
+  for (const auto& [name, value] : params) {
+    const auto* list = std::get_if<std::vector<int64_t>>(&value);
+    for (size_t i = 0; list != nullptr && i < list->size(); ++i) {
+      const std::string item = name + "[" + std::to_string(i) + "]";
+      for (size_t at = 0; (at = shape.find(item)) != std::string::npos;) {
+        shape.replace(at, item.size(), std::to_string((*list)[i]));
+      }
+    }
+  }
+  std::vector<kernels::Expression> extents;
+  int depth = 0;
+  std::string one;
+  for (const char c : shape + ",") {
+    depth += c == '(' ? 1 : c == ')' ? -1 : 0;
+    if (c != ',' || depth > 0) {
+      one += c;
+      continue;
+    }
+    extents.push_back(kernels::Expression::parse(one));
+    one.clear();
+  }
+  return extents;
+}
+
+TEST_CASE("the shapes of the page of ops are those that calls give their outputs", "[list]") {
+  int compared = 0;
+  for (size_t i = 0; i < kernels::ops().size(); ++i) {
+    const kernels::OpInfo& op = kernels::ops()[i];
+    for (const kernels::BenchCase& example : op.examples) {
+      const kernels::Params params = kernels::check_params(op, example.params);
+      const kernels::Tensors inputs = kernels::views_of(example);
+      const kernels::Call call(kernels::parsed(*kernels::all_ops()[i]), inputs, params);
+      for (const kernels::OutputInfo& output : call.outputs()) {
+        if (output.workspace) continue;
+        const std::string stem = output.name.substr(0, output.name.find('.'));
+        const auto tensor = std::find_if(op.tensors.begin(), op.tensors.end(),
+                                         [&](const auto& one) { return one.name == stem; });
+        REQUIRE(tensor != op.tensors.end());
+        const TensorWords words = words_of(op, *tensor);
+        CAPTURE(op.name, example.label, output.name, words.shape, to_string(output.shape));
+        const std::string inner = words.shape.substr(1, words.shape.size() - 2);
+        if (inner.find("..") != std::string::npos) continue;  // any dimensions
+        const std::vector<kernels::Expression> extents = extents_of(inner, params);
+        REQUIRE(static_cast<int>(extents.size()) == output.shape.rank);
+        for (int d = 0; d < output.shape.rank; ++d) {
+          int64_t expected = extents[static_cast<size_t>(d)].integer(call);
+          if (d + 1 == output.shape.rank) {
+            // The page's own words: packed scales, e2m1 as i8 and e5m6 as u8.
+            if (output.dtype == DType::i32 && words.dtypes == "f32, packed i32") {
+              expected = (expected + 3) / 4;
+            }
+            if (output.dtype == DType::i8) expected /= 2;
+            if (output.dtype == DType::u8) expected = expected / 2 * 3;
+          }
+          CHECK(output.shape[d] == expected);
+          ++compared;
+        }
+      }
+    }
+  }
+  CHECK(compared > 500);
 }
 
 }  // namespace

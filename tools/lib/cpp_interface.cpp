@@ -84,6 +84,11 @@ std::string documentation(const Op& op) {
   return text;
 }
 
+bool has_workspace(const ParsedOp& parsed) {
+  return std::any_of(parsed.signature.tensors.begin(), parsed.signature.tensors.end(),
+                     [](const TensorRule& tensor) { return tensor.is_workspace; });
+}
+
 std::string declaration(const Op& op) {
   const ParsedOp& parsed = kernels::parsed(op);
   std::string text = documentation(op);
@@ -94,8 +99,11 @@ std::string declaration(const Op& op) {
                         tensor.name);
   }
   for (const ParamRule& param : parsed.signature.params) text += member(param);
-  return text + fmt::format("}};\nTESSERA_API void {}(const {}& call, Stream stream);\n", op.name,
-                            type_name(op.name));
+  text += fmt::format("}};\nTESSERA_API void {}(const {}& call, Stream stream);\n", op.name,
+                      type_name(op.name));
+  if (!has_workspace(parsed)) return text;
+  return text +
+         fmt::format("TESSERA_API TensorView workspace_of(const {}& call);\n", type_name(op.name));
 }
 
 /// The enums of words that are neither dtypes nor layouts, each once.
@@ -124,12 +132,21 @@ std::string definition(const Op& op) {
   }
   const std::string given_lists =
       lists.empty() ? "" : fmt::format("          {{{}}},\n", fmt::join(lists, ", "));
-  return fmt::format(
-      "void {0}(const {1}& call, Stream stream) {{\n"
-      "  static const OpInfo& op = table_of(parsed({0}_op));\n"
-      "  call_op(op,\n          {{{2}}},\n{3}          {{{4}}},\n          stream);\n}}\n",
-      op.name, type_name(op.name), fmt::join(tensors, ",\n           "), given_lists,
-      fmt::join(options, ",\n           "));
+  const auto body = [&](std::string_view function, const std::string& list_text,
+                        std::string_view last) {
+    return fmt::format(
+        "  static const OpInfo& op = table_of(parsed({0}_op));\n"
+        "  {1}(op,\n          {{{2}}},\n{3}          {{{4}}}{5});\n}}\n",
+        op.name, function, fmt::join(tensors, ",\n           "), list_text,
+        fmt::join(options, ",\n           "), last);
+  };
+  std::string text =
+      fmt::format("void {}(const {}& call, Stream stream) {{\n{}", op.name, type_name(op.name),
+                  body("call_op", given_lists, ",\n          stream"));
+  if (!has_workspace(parsed)) return text;
+  return text + fmt::format("\nTensorView workspace_of(const {}& call) {{\n{}", type_name(op.name),
+                            body("return workspace_of",
+                                 lists.empty() ? "          {},\n" : given_lists, ""));
 }
 
 constexpr std::string_view kNotice =
@@ -196,7 +213,11 @@ std::string cpp_header(const std::vector<const Op*>& ops) {
       "// kernels/signature/signature.h. Outputs are allocated by the caller, of the shapes that\n"
       "// find_op(name).outputs(...) gives; accumulators (acc) are added to: a new one is filled "
       "with "
-      "zeros.\n// Errors: kind argument if a tensor or an option is not "
+      "zeros.\n"
+      "// A workspace is scratch memory: workspace_of(call) gives it without data, its contents do "
+      "not\n"
+      "// matter before or after the call.\n// Errors: kind argument if a tensor or an option is "
+      "not "
       "what\n"
       "// the signature says, kind unsupported beyond its limits; both name op, argument, "
       "expected, got.\n"

@@ -9,7 +9,9 @@
 #include <nlohmann/json.hpp>
 
 #include "dsl/base/error.h"
+#include "kernels/all_ops.h"
 #include "kernels/nearest_name.h"
+#include "kernels/signature/table.h"
 #include "tools/lib/text_table.h"
 
 namespace tessera::tools {
@@ -112,27 +114,32 @@ std::string num_blocks(const std::string& extent, const std::string& block) {
   return block == extent ? "1" : fmt::format("ceil({} / {})", extent, block);
 }
 
-/// The matrix that scales belong to: the input that x_sf names, else the op's first tensor.
-const TensorInfo& matrix_of(const OpInfo& op, const TensorInfo& scales) {
-  for (const TensorInfo& t : op.tensors) {
-    if (t.role == kernels::Role::in && t.name + "_sf" == scales.name) return t;
+/// The extents of the matrix that scales belong to, as its signature names it.
+std::vector<std::string> matrix_of(const OpInfo& op, const TensorInfo& scales) {
+  for (const kernels::Op* one : kernels::all_ops()) {
+    if (one->name != op.name) continue;
+    const kernels::Signature& signature = kernels::parsed(*one).signature;
+    const kernels::TensorRule& rule = *signature.find_tensor(scales.name);
+    std::vector<std::string> shape;
+    for (const kernels::Expression& extent : signature.find_tensor(rule.scales->matrix)->shape) {
+      shape.push_back(extent.text());
+    }
+    return shape;
   }
-  return op.tensors.front();
+  return op.tensors.front().shape;  // of an op that is not ours
 }
 
 /// The shape of scales, which the table gives as "SF(rows of a block,columns of a block) layout" or
 /// "SF(parameter) layout".
 std::string shape_of_scales(const OpInfo& op, const TensorInfo& scales) {
-  const TensorInfo& matrix = matrix_of(op, scales);
-  const bool is_result = scales.role != kernels::Role::in;
+  const std::vector<std::string> matrix = matrix_of(op, scales);
   const size_t end = scales.layout.find(')');
   const std::string block = scales.layout.substr(3, end - 3);  // after "SF("
   const size_t comma = block.find(',');
   const bool is_param = comma == std::string::npos;
-  return fmt::format(
-      "{}, {}", num_blocks(matrix.shape.front(), is_param ? block + "[0]" : block.substr(0, comma)),
-      num_blocks(is_result ? "H" : matrix.shape.back(),
-                 is_param ? block + "[1]" : block.substr(comma + 1)));
+  return fmt::format("{}, {}",
+                     num_blocks(matrix.front(), is_param ? block + "[0]" : block.substr(0, comma)),
+                     num_blocks(matrix.back(), is_param ? block + "[1]" : block.substr(comma + 1)));
 }
 
 std::string tensor_text(const OpInfo& op, const TensorInfo& t) {
@@ -226,7 +233,9 @@ TensorWords words_of(const OpInfo& op, const TensorInfo& t) {
   }
   const std::string shape = fmt::format("[{}]", shape_of_scales(op, t));
   const size_t space = t.layout.find(' ');
-  if (space == std::string::npos) return {"f32", shape, "row_major"};
+  if (space == std::string::npos) {
+    return {"f32", shape, t.role == kernels::Role::in ? "rows" : "row_major"};
+  }
   const std::string param = t.layout.substr(space + 1);
   const bool may_be_packed =
       std::any_of(op.params.begin(), op.params.end(), [&](const kernels::ParamInfo& info) {

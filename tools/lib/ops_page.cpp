@@ -70,10 +70,15 @@ std::string tensors_table(const OpInfo& op, const Signature& signature) {
   for (const TensorRule& rule : signature.tensors) {
     if (!rule.is_workspace) continue;
     std::vector<std::string> shape;
-    for (const kernels::Expression& extent : rule.shape) shape.push_back(extent.text());
-    text += fmt::format("| `{}` | memory of the call{} | {} | `[{}]` |  |\n", rule.name,
+    bool is_stated = true;  // else a function of the op has it
+    for (const kernels::Expression& extent : rule.shape) {
+      is_stated = is_stated && !extent.text().ends_with("()");
+      shape.push_back(extent.text());
+    }
+    text += fmt::format("| `{}` | scratch memory{} | {} | {} |  |\n", rule.name,
                         presence_text(rule.presence), fmt::join(rule.dtypes, "/"),
-                        fmt::join(shape, ", "));
+                        is_stated ? fmt::format("`[{}]`", fmt::join(shape, ", "))
+                                  : "that of [workspace_of](#workspaces)");
   }
   return text + "\n";
 }
@@ -120,7 +125,6 @@ std::string lets_text(const Signature& signature) {
 }
 
 std::string python_value(const kernels::ParamValue& value) {
-  if (std::holds_alternative<std::monostate>(value)) return "None";
   if (const bool* flag = std::get_if<bool>(&value)) return *flag ? "True" : "False";
   if (const auto* word = std::get_if<std::string>(&value)) return fmt::format("\"{}\"", *word);
   if (const auto* list = std::get_if<std::vector<int64_t>>(&value)) {
@@ -129,29 +133,45 @@ std::string python_value(const kernels::ParamValue& value) {
   return kernels::to_string(value);
 }
 
-/// Tensors that are always there stand first; all else goes by name.
-std::string python_call(const OpInfo& op) {
-  std::vector<std::string> first, by_name, results;
+/// A call with the tensors and parameters of an example: tensors that are always there stand first, all
+/// else goes by name. New accumulators and the defaults stay out.
+std::string python_call(const OpInfo& op, const kernels::BenchCase& example) {
+  std::vector<std::string> arguments, by_name, results;
   for (const TensorInfo& tensor : op.tensors) {
-    if (tensor.accumulate) {
-      by_name.push_back(tensor.name + "=None");
+    if (tensor.accumulate || tensor.role == Role::out) {
       results.push_back(tensor.name);
-    } else if (tensor.role == Role::out) {
-      results.push_back(tensor.name);
-    } else if (tensor.optional) {
-      by_name.push_back(tensor.name + "=None");
-    } else {
-      first.push_back(tensor.name);
+      continue;
     }
+    const bool is_given =
+        std::any_of(example.inputs.begin(), example.inputs.end(), [&](const auto& input) {
+          return input.name == tensor.name || input.name.starts_with(tensor.name + ".");
+        });
+    if (!tensor.optional) arguments.push_back(tensor.name);
+    if (tensor.optional && is_given) by_name.push_back(fmt::format("{0}={0}", tensor.name));
   }
+  if (op.trim) results.push_back(results.back() + "_host");
   for (const ParamInfo& param : op.params) {
-    by_name.push_back(param.def ? param.name + "=" + python_value(*param.def) : param.name);
+    const auto found = example.params.find(param.name);
+    if (found == example.params.end() || (param.def && *param.def == found->second) ||
+        std::holds_alternative<std::monostate>(found->second)) {
+      continue;
+    }
+    by_name.push_back(param.name + "=" + python_value(found->second));
   }
-  by_name.push_back("out=None");
-  by_name.push_back("stream=None");
-  return fmt::format("Python:\n\n```\n{}tessera.{}({}, *, {})\n```\n\n",
-                     results.empty() ? "" : fmt::format("{} = ", fmt::join(results, ", ")), op.name,
-                     fmt::join(first, ", "), fmt::join(by_name, ", "));
+  arguments.insert(arguments.end(), by_name.begin(), by_name.end());
+  std::string text, line;
+  if (!results.empty()) line = fmt::format("{} = ", fmt::join(results, ", "));
+  line += fmt::format("tessera.{}(", op.name);
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const std::string argument = arguments[i] + (i + 1 < arguments.size() ? ", " : ")");
+    if (line.size() + argument.size() > 100) {
+      line.resize(line.find_last_not_of(' ') + 1);
+      text += line + "\n";
+      line = "    ";
+    }
+    line += argument;
+  }
+  return "Python:\n\n```python in: op\n" + text + line + "\n```\n\n";
 }
 
 std::string microseconds(const PeerTimes& times, const OpInfo& op, const kernels::BenchCase& one) {
@@ -185,9 +205,10 @@ std::string ops_text(const std::string& root) {
     text += tensors_table(op, signature) + params_table(op, signature) + lets_text(signature) +
             rules_text(signature);
     if (!op.examples.empty()) {
-      text += "C++:\n\n```cpp in: op\n" + cpp_call(written, op.examples.front()) + "```\n\n";
+      text += "C++:\n\n```cpp in: op\n" + cpp_call(written, op.examples.front()) + "```\n\n" +
+              python_call(op, op.examples.front());
     }
-    text += python_call(op) + times_table(op, h100, h200);
+    text += times_table(op, h100, h200);
   }
   text.pop_back();
   return text;
