@@ -64,8 +64,9 @@ std::optional<ErrorFields> Recorder::find_outside(const ir::Region& element, Sou
       low = i == 0 ? all[i].value : std::min(low, all[i].value);
       high = i == 0 ? all[i].value : std::max(high, all[i].value);
     }
-    // A loop over more than the tensor has is a tile at its edge.
-    if (low >= 0 && high - low >= extent->integer) continue;
+    // A loop over more than the tensor has is a tile at its edge, and so is one that begins at a multiple of its length.
+    const int64_t span = high - low + 1;
+    if (low >= 0 && (span > extent->integer || (low > 0 && low % span == 0))) continue;
     for (const Corner& corner : all) {
       if (corner.value >= 0 && corner.value < extent->integer) continue;
       return ErrorFields{

@@ -379,7 +379,8 @@ void Call::check_output(const TensorRule& rule, const std::string& name) {
 void Call::check_run() {
   for (const TensorRule& rule : parsed_->signature.tensors) {
     if (rule.role == Role::in || !is_asked_for(rule)) continue;
-    if (rule.is_workspace) check_.memory();  // addresses decide how much scratch memory a call needs
+    if (rule.is_workspace)
+      check_.memory();  // addresses decide how much scratch memory a call needs
     for (const std::string& name : names_of(rule)) {
       if (rule.role == Role::out || !has(name)) check_output(rule, name);
     }
