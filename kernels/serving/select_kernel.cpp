@@ -85,26 +85,22 @@ class Selection : SelectResult {
       auto first = k_.let("first", first_of(rank_));
       auto edge = k_.var(DType::u32, 0, "edge");
       k_.if_(rank_ < chunks_, [&] { load_chunk(first, *chunk_); });
-      if (has_first_threshold()) set_first_floor(edge);
+      if (has_first_threshold()) set_first_floor(*chunk_, edge);
       k_.if_(rank_ < chunks_, [&] { take_chunk(first, edge, total); });
       return k_.let("total", total);
     }
     next_chunk_ = k_.local(dtype_, {s_.keys}, "next_chunk");
     auto edge = k_.var(DType::u32, 0, "edge");
-    const auto load = [&](const Value& chunk, const Ref& to) {
-      k_.if_(chunk < chunks_, [&] { load_chunk(first_of(chunk), to); });
-    };
-    load(rank_, *chunk_);
-    load(rank_ + s_.cluster, *next_chunk_);  // in flight while the first is searched
-    if (has_first_threshold()) set_first_floor(edge);
+    k_.if_(rank_ < chunks_, [&] { load_chunk(first_of(rank_), *next_chunk_); });
+    if (has_first_threshold()) set_first_floor(*next_chunk_, edge);
     k_.serial(
         rank_, chunks_,
-        [&](Value chunk) {
-          take_chunk(k_.let("first", first_of(chunk)), edge, total);
-          k_.if_(chunk + s_.cluster < chunks_, [&] {
-            k_.unrolled(s_.keys, [&](Value i) { (*chunk_)(i) = (*next_chunk_)(i); });
-            load(k_.let("after_next", chunk + 2 * s_.cluster), *next_chunk_);
-          });
+        [&](Value chunk) {  // while the next chunk is in flight
+          auto first = k_.let("first", first_of(chunk));
+          k_.unrolled(s_.keys, [&](Value i) { (*chunk_)(i) = (*next_chunk_)(i); });
+          auto next = k_.let("next", chunk + s_.cluster);
+          k_.if_(next < chunks_, [&] { load_chunk(first_of(next), *next_chunk_); });
+          take_chunk(first, edge, total);
         },
         s_.cluster);
     return k_.let("total", total);
@@ -113,12 +109,12 @@ class Selection : SelectResult {
   /// Computes `edge`, a key that at least topk scores of the first chunks of all blocks reach, or 0, and
   /// puts the floor below it. Each block has its share of topk scores at its own key; the least of these
   /// keys serves all blocks.
-  void set_first_floor(const Ref& edge) {
+  void set_first_floor(const Ref& chunk, const Ref& edge) {
     if (s_.cluster == 1) {
-      k_.if_(chunks_ > 0, [&] { edge = first_threshold(i32(s_.topk)); });
+      k_.if_(chunks_ > 0, [&] { edge = first_threshold(chunk, i32(s_.topk)); });
     } else {
       edge = cast(DType::u32, -1);
-      k_.if_(rank_ < chunks_, [&] { edge = first_threshold(share_of_block()); });
+      k_.if_(rank_ < chunks_, [&] { edge = first_threshold(chunk, share_of_block()); });
       k_.if_(k_.thread() < s_.cluster, [&] { k_.of_block(*edges_, k_.thread())(rank_) = edge; });
       k_.sync_cluster();
       k_.unrolled(s_.cluster, [&](Value r) { edge = min(edge, (*edges_)(r)); });
@@ -187,13 +183,12 @@ class Selection : SelectResult {
 
   /// Returns a key that at least `need` scores of the chunk reach, or 0: the need-th largest group
   /// maximum, rounded down to an edge of the histogram.
-  Value first_threshold(const Value& need) {
+  Value first_threshold(const Ref& chunk, const Value& need) {
     const int64_t groups = s_.keys / kGroup;
     auto keys = k_.local(DType::u32, {groups}, "group_keys");
     k_.unrolled(groups, [&](Value g) {
-      auto best = k_.var(DType::f32, f32((*chunk_)(g * kGroup)), "best_of_group");
-      k_.unrolled(kGroup - 1,
-                  [&](Value i) { best = max(best, f32((*chunk_)(g * kGroup + i + 1))); });
+      auto best = k_.var(DType::f32, f32(chunk(g * kGroup)), "best_of_group");
+      k_.unrolled(kGroup - 1, [&](Value i) { best = max(best, f32(chunk(g * kGroup + i + 1))); });
       keys(g) = key_of(best);
     });
     auto high = k_.var(DType::u32, 0, "highest"),

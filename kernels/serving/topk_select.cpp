@@ -6,14 +6,17 @@
 //          ties, so a score counts only if it exceeds the last of the best topk candidates. This
 //          threshold first comes from group maxima of the first chunk, later from a selection whenever
 //          the room is full. A selection is a radix select: it counts 11 bits of the words at a time,
-//          within their range. The blocks of a cluster exchange lower bounds and send the words above
-//          them to the first block. The chosen words are sorted by bins, then within each bin; a large
-//          bin takes a bitonic sort.
-// Speed    H200, topk 512 of f32: 1 x 8192 5.2 us (goal 4.5), 1 x 262144 13.0 (limit 15, goal 8), 64 x 262144 34.0
-//          (limit 40, goal 24), 64 x 2^20 topk 2048 121 (goal 80). Tried, on an H100 (there 5.3, 13.6, 43.4, 134): one
-//          block per row of 64 x 262144 53.0, clusters of 2 x 512 threads 47.9, of 8 at 4 per SM 84.9; 8 keys
-//          per thread 45.9; room for 4096 candidates 48.1; without reading ahead 46.4. 1 x 8192 in clusters
-//          of 2 and 4: 8.3 and 9.5; 1024 threads 5.4, 256 threads 6.4.
+//          within their range. The blocks of a cluster share the first threshold: the least key that the
+//          share of topk of a block reaches. They send the words above a common bound to the first block.
+//          The chosen words are sorted by bins, then within each bin; a large bin takes a bitonic sort.
+// Speed    H200, f32, us: topk 512: 1 x 8192 5.2 (goal 4.5), 4 x 65536 8.5, 1 x 262144 12.2 (limit 15, goal 8),
+//          1 x 2^20 19.9, 64 x 262144 34.4 (limit 40, goal 24); topk 2048: 1 x 262144 15.2, 1 x 2^20 25.9,
+//          64 x 2^20 116.8 (goal 80). Before the blocks shared a threshold, 1 x 262144 took 13.0, topk 2048
+//          26.2 and 67.9. Tried: the chunk after next loaded before the first threshold, 64 x 262144 43.8.
+//          On an H100 (there 5.3, 13.6, 43.4, 134): one block per row of 64 x 262144 53.0, clusters of 2 x
+//          512 threads 47.9, of 8 at 4 per SM 84.9; 8 keys per thread 45.9; room for 4096 candidates 48.1;
+//          without reading ahead 46.4. 1 x 8192 in clusters of 2 and 4: 8.3 and 9.5; 1024 threads 5.4, 256
+//          threads 6.4.
 // Maths    none: NaN ranks as -inf, -0 as +0
 
 #include <algorithm>
