@@ -53,30 +53,44 @@ Value Fp8Parts::tiles_down() const {
   return s_.groups == Groups::masked ? slabs_ : ceil_div(m_, s_.tile.rows);
 }
 
-Fp8Parts::RowGroup Fp8Parts::group_of(const Value& row) {
+std::vector<Value> Fp8Parts::ids_around(const Value& row, std::vector<Value>& exist) {
   // Each lane looks at four rows, so the 128 ids cost the latency of one.
   auto first = k_.let("first_of_group", row / kRowsOfGroup * kRowsOfGroup);
-  std::vector<Value> ids, exist;
+  std::vector<Value> ids;
   for (int32_t i = 0; i < kRowsOfGroup; i += kLanes) {
     auto at = k_.let("row_of_id", first + i + k_.lane());
     exist.push_back(at < m_);
     ids.push_back(k_.let("id", select(exist.back(), (*m_indices_)(at), -1)));
   }
-  const auto all = [&](const auto& holds) {
-    Value of_lane = holds(0);
-    for (size_t i = 1; i < ids.size(); ++i) of_lane = of_lane && holds(i);
-    return k_.uniform(k_.warp_all(of_lane));
-  };
+  return ids;
+}
+
+Value Fp8Parts::of_all_ids(size_t ids, const std::function<Value(size_t i)>& holds) {
+  Value of_lane = holds(0);
+  for (size_t i = 1; i < ids; ++i) of_lane = of_lane && holds(i);
+  return k_.uniform(k_.warp_all(of_lane));
+}
+
+Fp8Parts::RowGroup Fp8Parts::group_of(const Value& row) {
+  std::vector<Value> exist;
+  const std::vector<Value> ids = ids_around(row, exist);
   Value largest = ids.front();
   for (const Value& id : ids) largest = max(largest, id);
   auto group = k_.let("group", k_.uniform(k_.warp_max(largest)));
-  auto in_range =
-      k_.let("in_range", group < groups_ && all([&](size_t i) { return ids[i] >= -1; }));
-  auto is_one = k_.let("is_one", all([&](size_t i) { return ids[i] < 0 || ids[i] == group; }));
+  const auto is_id = [&](size_t i) { return ids[i] >= -1; };
+  const auto is_same = [&](size_t i) { return ids[i] < 0 || ids[i] == group; };
+  auto in_range = k_.let("in_range", group < groups_ && of_all_ids(ids.size(), is_id));
+  auto is_one = k_.let("is_one", of_all_ids(ids.size(), is_same));
   k_.report_unless(in_range, out_of_range("m_indices"));
   k_.report_unless(is_one, kSeveralGroups);
-  auto is_whole = k_.let("is_whole", all([&](size_t i) { return ids[i] >= 0 || !exist[i]; }));
-  return {group, in_range && is_one && group >= 0, is_whole};
+  return {group, in_range && is_one && group >= 0};
+}
+
+Value Fp8Parts::is_whole(const Place& at) {
+  if (s_.groups == Groups::masked) return at.row + s_.tile.rows <= at.rows;
+  std::vector<Value> exist;
+  const std::vector<Value> ids = ids_around(at.row, exist);
+  return of_all_ids(ids.size(), [&](size_t i) { return ids[i] >= 0 || !exist[i]; });
 }
 
 void Fp8Parts::each_tile(const std::function<void(const Place&)>& body) {
@@ -87,19 +101,16 @@ void Fp8Parts::each_tile(const std::function<void(const Place&)>& body) {
       k_.report_unless(count >= 0 && count <= m_, out_of_range("masked_m"));
       auto rows = k_.let("rows", min(count, m_));
       k_.serial(0, ceil_div(rows, rows_of_tile), [&](Value down) {
-        auto row = down * rows_of_tile;
-        body({group, row, rows, group, across, row + rows_of_tile <= rows});
+        body({group, down * rows_of_tile, rows, group, across});
       });
     });
     return;
   }
   const auto tile = [&](const Value& down, const Value& across) {
     auto row = down * rows_of_tile;
-    if (s_.groups == Groups::one) return body({dsl::i32(0), row, m_, dsl::i32(0), across, {}});
+    if (s_.groups == Groups::one) return body({dsl::i32(0), row, m_, dsl::i32(0), across});
     const RowGroup found = group_of(row);
-    k_.if_(found.exists, [&] {
-      body({dsl::i32(0), row, m_, found.group, across, found.is_whole});
-    });
+    k_.if_(found.exists, [&] { body({dsl::i32(0), row, m_, found.group, across}); });
   };
   k_.persistent({tiles_down(), tiles_across()}, tile, {.group = 8, .share = 0});
 }
@@ -138,7 +149,7 @@ void Fp8Parts::write(const Place& at, const Ref& sum, const std::optional<Ref>& 
             {.engine = s_.by_engine != 0 ? ir::Engine::tensor : ir::Engine::automatic});
   };
   if (s_.groups == Groups::one) return whole();
-  k_.if_else(at.is_whole, whole, [&] {
+  k_.if_else(is_whole(at), whole, [&] {
     k_.parallel({rows, columns}, [&](Value r, Value c) {
       const Value counts =
           s_.groups == Groups::masked ? at.row + r < at.rows : (*m_indices_)(at.row + r) >= 0;

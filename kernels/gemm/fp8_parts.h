@@ -10,10 +10,9 @@
 
 namespace tessera::kernels::gemm {
 
-/// A tile of out: matrix, first row, rows of the matrix that count; of b: matrix, tile of columns. is_whole: all rows of
-/// the tile are written.
+/// A tile of out: matrix, first row, rows of the matrix that count; of b: matrix, tile of columns.
 struct Place {
-  dsl::Value slab, row, rows, group, across, is_whole;
+  dsl::Value slab, row, rows, group, across;
 };
 
 /// What a step of k reads: e4m3 [rows, 128] and [columns, 128], f32 [rows] and [1].
@@ -45,9 +44,16 @@ class Fp8Parts {
  private:
   /// The group of the kRowsOfGroup rows around a tile.
   struct RowGroup {
-    dsl::Value group, exists, is_whole;  // exists: one of b; is_whole: no row is without a group
+    dsl::Value group, exists;  // exists: one of b
   };
   RowGroup group_of(const dsl::Value& row);
+  /// True if all rows of a tile are written. Asked when it is stored: an answer kept from before the product would cost
+  /// registers all along.
+  dsl::Value is_whole(const Place& at);
+  /// The ids of the kRowsOfGroup rows around `row`, each lane's own, -1 beyond the last row.
+  std::vector<dsl::Value> ids_around(const dsl::Value& row, std::vector<dsl::Value>& exist);
+  /// True if holds(i) for each id of each lane.
+  dsl::Value of_all_ids(size_t ids, const std::function<dsl::Value(size_t i)>& holds);
   DType out_dtype() const { return s_.is_f32 != 0 ? DType::f32 : DType::bf16; }
   dsl::Ref matrices(const std::string& name, DType dtype, std::vector<dsl::Arg> shape, int vector);
   dsl::Ref scales(const std::string& name, std::vector<dsl::Arg> shape);

@@ -85,6 +85,7 @@ TEST_CASE("every tile of a product compiles for sm_90a without spills", "[gemm][
       if (by_engine != 0 && groups == Groups::masked) continue;
       for (const Tile& tile : kernels::gemm::fp8_tiles(groups)) {
         const int out_vector = is_f32 != 0 ? 4 : 8;
+        CAPTURE(static_cast<int>(groups), by_engine);
         check_code(*nvrtc,
                    kernels::gemm::build_fp8(
                        {groups, 16, 16, out_vector, out_vector, 1, 1, is_f32, by_engine, tile}),
