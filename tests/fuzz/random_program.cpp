@@ -233,6 +233,9 @@ class Generator : RandomCollectives {
   }
   void store(const Ref& to) {
     const Tile from = pick(tiles_);
+    // Another layout may give an element to another thread, and no barrier orders stores to a tensor unasked.
+    if (is_repeated_ || has_stored_) k_.sync();
+    has_stored_ = true;
     if (chance(50)) return k_.copy(from.ref, to.tile({row_, column_}, {height_, width_}));
     k_.parallel({height_, width_}, [&](Value i, Value j) {
       const Value value = convert(to.dtype(), expression(i, j, from, 2).value);

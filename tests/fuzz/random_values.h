@@ -194,7 +194,7 @@ class RandomValues {
   std::vector<Tile> tiles_;
   std::vector<LineTile> lines_;
   std::vector<Value> counters_;  // of the serial loops around
-  bool is_repeated_ = false;
+  bool is_repeated_ = false, has_stored_ = false;
 };
 
 }  // namespace tessera::test

@@ -34,7 +34,14 @@ TEST_CASE("without the checks a CPU call goes through, and its kernels report wh
   for (const PromiseCase& test : promise_cases()) {
     DYNAMIC_SECTION(test.op << ": " << test.label) {
       kernels::jit::take_value_errors(Device::cpu(), nullptr);  // those of other tests
-      run_op(kernels::find_op(test.op), test.inputs, test.params, Device::cpu());
+      std::string trap;
+      try {
+        run_op(kernels::find_op(test.op), test.inputs, test.params, Device::cpu());
+      } catch (const Error& error) {
+        trap = error.code();
+      }
+      // Where no kernel sees the mistake, two threads may write one element.
+      if (!trap.empty()) CHECK((trap == "RACE" && !test.refusal.empty() && test.reports().empty()));
       CHECK(kernels::jit::take_value_errors(Device::cpu(), nullptr) == test.reports());
       CHECK(kernels::jit::take_value_errors(Device::cpu(), nullptr).empty());
     }

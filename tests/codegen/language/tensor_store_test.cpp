@@ -318,7 +318,7 @@ TEST_CASE("a tensor store may stand under a condition that the author calls unif
     return error_of([&] { codegen::lower(kernel, kSm90a); });
   };
   CHECK(error(true) == "");
-  CHECK(error(false).find("a condition that may differ between threads") != std::string::npos);
+  CHECK(error(false).find("which may differ between threads") != std::string::npos);
 }
 
 TEST_CASE("a tensor store that may begin before the tensor is refused") {
