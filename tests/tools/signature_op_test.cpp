@@ -157,7 +157,7 @@ TEST_CASE("a call without an accumulator, with one too many or a longer list is 
   Tensors tensors = {{"x", view(x)}, {"parts.0", view(part)}, {"sums.0", view(sum)}};
   CHECK(told(tensors, {}) ==
         "tessera: sum_parts: argument 'total' is missing\n"
-        "  expected  a tensor named total\n"
+        "  expected  f32[2]\n"
         "  got       parts.0, sums.0, x");
   tensors["total"] = view(total);
   CHECK(told(tensors, {}) == "no error");

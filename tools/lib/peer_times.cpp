@@ -43,7 +43,8 @@ bool is_about_cases(const std::string& path) {
   std::string line;
   std::getline(text, line);
   const Json json = Json::parse(line, nullptr, false);
-  return !json.is_object() || (json.contains("case") && json["case"].is_string());
+  return !json.is_object() ||
+         (json.contains("case") && json["case"].is_string() && !json.contains("peer_us"));
 }
 
 /// The same for every text of a case.
