@@ -360,7 +360,8 @@ TEST_CASE("a layout plan that does not fit its kernel is refused", "[verify]") {
   plan.fragments.emplace(fragment, layout::split({8, 32}, 64, 1));
   CHECK(has(plan_complaint(plan), "a layout has the shape of what it lays out: tile"));
   plan.fragments.at(fragment) = layout::split({8, 64}, 128, 1);
-  CHECK(has(plan_complaint(plan), "a layout needs at most the threads that hold it: tile: 128 of 64"));
+  CHECK(has(plan_complaint(plan),
+            "a layout needs at most the threads that hold it: tile: 128 of 64"));
   plan.fragments.at(fragment) = layout::Layout({8, 64}, {});
   CHECK(has(plan_complaint(plan), "a layout gives no register to two elements: tile"));
 
