@@ -71,7 +71,7 @@ std::optional<IterationWrites::Clash> IterationWrites::stores(const ir::ElementS
   std::vector<ir::VarRef> vars;
   for (const ir::Expr& index : indices) ir::collect_vars(index, vars);
   for (const ir::VarRef& var : vars) {
-    // What a thread or an iteration computes may tell the elements of shared memory apart.
+    // An index that depends on the thread or the iteration may give each an element of its own.
     const bool differs = var->kind == ir::VarKind::thread || var->kind == ir::VarKind::value;
     if (is_of_iteration(*var) || (differs && !is_of_thread)) return std::nullopt;
   }

@@ -28,7 +28,7 @@ bool is_part(const ir::Region& region, size_t d) {
   return !ir::equal(region.extents[d], region.buffer->shape[d]);
 }
 
-/// What messages call the buffer.
+/// The name of the buffer in messages.
 const std::string& name_of(const ir::Buffer& buffer) {
   return buffer.stands_for.empty() ? buffer.name : buffer.stands_for;
 }

@@ -27,7 +27,7 @@ struct Neighbours {
   WarpClocks clocks;
   bool have_met = false;  // at a cluster barrier: before, some may not have begun
   std::optional<GlobalShadow> global_shadow;  // checked programs
-  /// What the acq_rel atomics on an element have released to threads of this cluster; checked programs.
+  /// By element: the accesses that acq_rel atomics released to threads of this cluster. Checked programs only.
   std::map<const std::byte*, WarpClocks::Moment> released;
 };
 

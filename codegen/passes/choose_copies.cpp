@@ -25,7 +25,7 @@ class Chooser {
     look(kernel.body);
   }
 
-  /// What keeps threads from a body.
+  /// The divergent conditions and loops around a body.
   struct Apart {
     Divergence in_block;
     Divergence in_cluster;  // threads stay away, or come in other rounds of the loops around

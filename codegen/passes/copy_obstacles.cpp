@@ -205,7 +205,7 @@ class ObstacleFinder {
     return {};
   }
 
-  /// Of the box's place in the tensor.
+  /// Finds an obstacle in the coordinates of the box.
   Obstacle of_coordinates() const {
     for (size_t d = 0; d < box_.size(); ++d) {
       const ir::Expr& offset = sides_.tensor.offsets[d];

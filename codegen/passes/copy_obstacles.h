@@ -49,7 +49,7 @@ struct CopyFacts {
 Obstacle find_obstacle(const CopyFacts& facts, const ir::Copy& copy, const Sides& sides,
                        const Divergence& in_block);
 
-/// Of a copy into all blocks of the cluster. `is_vouched`: the author says that they copy the same tile.
+/// Finds why a copy cannot be multicast. `is_vouched`: the author promises one tile for all blocks.
 Obstacle find_multicast_obstacle(const CopyFacts& facts, const ir::Copy& copy,
                                  const Divergence& in_cluster, bool is_vouched);
 

@@ -1,4 +1,4 @@
-// What undefined and unusual places do: fragments that are written in another order, tiles' results as buffers,
+// Undefined elements and unusual bounds: fragments that are written in another order, tiles' results as buffers,
 // loops whose bounds reach the ends of i32.
 
 #include <algorithm>
@@ -240,7 +240,7 @@ TEST_CASE("a pipelined loop whose bounds reach the ends of i32 has the rounds of
 
 namespace {
 
-/// What is said of a kernel of 64 threads that sums x f32 [8, 64].
+/// Returns the error of a kernel of 64 threads that sums x f32 [8, 64].
 std::string refusal(const std::function<void(Builder&, const Ref& x)>& body) {
   return test::error_of([&] {
     Builder k("sums");
