@@ -62,7 +62,7 @@ void require_space(const Recorder& r, const Ref& ref, const char* role, bool sha
 }
 
 /// What a product takes of a fragment along one axis, in steps of its instruction.
-struct Range {
+struct OperandRange {
   int64_t whole, first, extent, step;
 
   /// True if `owners` warps along the axis hold the range in equal shares.
@@ -75,12 +75,13 @@ struct Range {
 /// The ranges of the fragments of a product along m, n and k.
 class Ranges {
  public:
-  std::vector<Range> m, n, k;
+  std::vector<OperandRange> m, n, k;
   bool has_parts = false;
 
   /// Adds both axes of an operand or of the product, if it is a fragment.
-  void add(const Recorder& r, const Ref& ref, const char* role, std::vector<Range>& rows,
-           int64_t row_step, std::vector<Range>& columns, int64_t column_step, SourceLoc loc) {
+  void add(const Recorder& r, const Ref& ref, const char* role, std::vector<OperandRange>& rows,
+           int64_t row_step, std::vector<OperandRange>& columns, int64_t column_step,
+           SourceLoc loc) {
     const ir::Region& region = ref.region();
     if (region.buffer->space != ir::Space::fragment) return;
     if (!is_whole(region)) {
@@ -103,15 +104,15 @@ class Ranges {
   }
 
  private:
-  static Range range(const ir::Region& region, size_t dim, int64_t step) {
+  static OperandRange range(const ir::Region& region, size_t dim, int64_t step) {
     return {region.buffer->shape[dim]->integer, region.offsets[dim]->integer,
             region.extents[dim]->integer, step};
   }
 };
 
-bool are_shared_by(const std::vector<Range>& ranges, int64_t owners) {
+bool are_shared_by(const std::vector<OperandRange>& ranges, int64_t owners) {
   return std::all_of(ranges.begin(), ranges.end(),
-                     [&](const Range& range) { return range.is_shared_by(owners); });
+                     [&](const OperandRange& range) { return range.is_shared_by(owners); });
 }
 
 /// All grids of the block's warps that divide the product and the parts of fragments, ordered by operand
@@ -205,7 +206,7 @@ void Builder::gemm(const Ref& a, const Ref& b, const Ref& c, GemmOptions options
            "a multiple of 32, or 0", fmt::format("{}", options.promote));
   }
   const int64_t step = step_of_one * warps.depths;
-  for (const Range& range : ranges.k) {
+  for (const OperandRange& range : ranges.k) {
     if (range.extent == range.whole || warps.depths == 1) continue;
     r.fail(
         "GEMM", "warps along k share a part of an operand in registers", loc,

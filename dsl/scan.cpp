@@ -11,7 +11,7 @@
 namespace tessera::dsl {
 namespace {
 
-constexpr int kWarp = 32;
+constexpr int kLanes = 32;
 
 struct Lines {
   const Ref& from;
@@ -108,9 +108,9 @@ void Builder::scan(ir::Op op, const Ref& from, const Ref& to, Axis axis, ScanOpt
   };
   // The inclusive scan of one value per lane of a warp.
   const auto scan_lanes = [&](const Ref& value) {
-    for (int reach = 1; reach < kWarp; reach *= 2) {
+    for (int reach = 1; reach < kLanes; reach *= 2) {
       const Value mine = value.read(loc);
-      const Value before = shuffle_up(mine, reach, kWarp, loc);
+      const Value before = shuffle_up(mine, reach, kLanes, loc);
       if_(
           lane() >= reach, [&] { value = Arg(combine(before, mine), loc); }, loc);
     }
@@ -121,14 +121,14 @@ void Builder::scan(ir::Op op, const Ref& from, const Ref& to, Axis axis, ScanOpt
   if (lines.count > 1) {
     // All warps take the same number of rounds, because shuffles need whole warps. Lanes past the
     // end of a line hold 0, which no other lane uses.
-    const int64_t warps = std::max(1, r.num_threads() / kWarp);
+    const int64_t warps = std::max(1, r.num_threads() / kLanes);
     const int64_t turns = (lines.count + warps - 1) / warps;
-    const int64_t segments = (length + kWarp - 1) / kWarp;
+    const int64_t segments = (length + kLanes - 1) / kLanes;
     const auto turn_body = [&](const Value& turn) {
       const Value line = let("line", turn * warps + warp(), loc);
       const Ref carry = var(dtype, options.exclusive ? none : Arg(0, loc), "carry", loc);
       const auto segment_body = [&](const Value& segment) {
-        const Value at = let("at", segment * kWarp + lane(), loc);
+        const Value at = let("at", segment * kLanes + lane(), loc);
         const Value inside = let("inside", line < lines.count && at < length, loc);
         const Ref value = var(dtype, 0, "prefix", loc);
         if_(
@@ -138,12 +138,12 @@ void Builder::scan(ir::Op op, const Ref& from, const Ref& to, Axis axis, ScanOpt
             segment > 0, [&] { value = Arg(combine(carry.read(loc), value.read(loc)), loc); }, loc);
         Value written = value.read(loc);
         if (options.exclusive) {
-          const Value before = shuffle_up(written, 1, kWarp, loc);
+          const Value before = shuffle_up(written, 1, kLanes, loc);
           written = select(lane() == 0, Arg(carry.read(loc), loc), before);
         }
         if_(
             inside, [&] { lines.of(to, line, at) = Arg(written, loc); }, loc);
-        carry = Arg(shuffle(value.read(loc), kWarp - 1, kWarp, loc), loc);
+        carry = Arg(shuffle(value.read(loc), kLanes - 1, kLanes, loc), loc);
       };
       serial(0, segments, segment_body, 1, loc);
     };
@@ -155,7 +155,7 @@ void Builder::scan(ir::Op op, const Ref& from, const Ref& to, Axis axis, ScanOpt
   const int64_t threads = r.num_threads();
   const int64_t run = (length + threads - 1) / threads;
   const int64_t used = (length + run - 1) / run;  // threads that own elements
-  const int64_t warps = (used + kWarp - 1) / kWarp;
+  const int64_t warps = (used + kLanes - 1) / kLanes;
   const Value first = let("first", thread() * run, loc);
   const Ref own = local(dtype, {run}, "own", loc);
   const Ref total = var(dtype, 0, "total", loc);
@@ -175,13 +175,13 @@ void Builder::scan(ir::Op op, const Ref& from, const Ref& to, Axis axis, ScanOpt
   const Ref prefix = var(dtype, total.read(loc), "prefix", loc);
   scan_lanes(prefix);
   const Ref before = var(dtype, 0, "before", loc);
-  const Value lane_before = shuffle_up(prefix.read(loc), 1, kWarp, loc);
+  const Value lane_before = shuffle_up(prefix.read(loc), 1, kLanes, loc);
   before = Arg(lane_before, loc);
   if (warps > 1) {
     const Ref totals = shared(dtype, {warps}, buffer.name + "_totals", loc);
     r.manual_sync = false;
     if_(
-        lane() == kWarp - 1 && warp() < warps - 1,
+        lane() == kLanes - 1 && warp() < warps - 1,
         [&] { totals(min(warp(), warps - 1)) = Arg(prefix.read(loc), loc); }, loc);
     if_(
         warp() > 0 && warp() < warps,

@@ -18,7 +18,7 @@ namespace tessera::runtime {
 namespace {
 
 // Owner of the note that tools/code_stamp.cmake writes: "0.2.0 <64 digits>".
-constexpr std::string_view kOwner = "Tessera";
+constexpr std::string_view kNoteOwner = "Tessera";
 constexpr uint32_t kType = 1;
 
 uint64_t aligned(uint64_t bytes, uint64_t to) {
@@ -35,8 +35,9 @@ std::optional<std::string> find_note(const char* bytes, uint64_t size, uint64_t 
     const uint64_t text = aligned(name + header.n_namesz, align);
     const uint64_t end = text + header.n_descsz;
     if (end > size) break;
-    if (header.n_type == kType && header.n_namesz == kOwner.size() + 1 &&
-        std::memcmp(bytes + name, kOwner.data(), kOwner.size() + 1) == 0 && header.n_descsz > 0) {
+    if (header.n_type == kType && header.n_namesz == kNoteOwner.size() + 1 &&
+        std::memcmp(bytes + name, kNoteOwner.data(), kNoteOwner.size() + 1) == 0 &&
+        header.n_descsz > 0) {
       return std::string(bytes + text, header.n_descsz - 1);
     }
     at = aligned(end, align);
@@ -55,13 +56,13 @@ std::string path_of(const dl_phdr_info& image) {
   return error ? "the program" : program.string();
 }
 
-struct Search {
+struct NoteSearch {
   BuildInfo info;
   uintptr_t here;  // an address of this copy
 };
 
 int visit(dl_phdr_info* image, size_t, void* data) {
-  Search& search = *static_cast<Search*>(data);
+  NoteSearch& search = *static_cast<NoteSearch*>(data);
   bool is_here = false;
   std::optional<std::string> note;
   for (int i = 0; i < image->dlpi_phnum; ++i) {
@@ -87,7 +88,7 @@ int visit(dl_phdr_info* image, size_t, void* data) {
 }  // namespace
 
 BuildInfo build_info() {
-  Search search;
+  NoteSearch search;
   search.info.version = TESSERA_VERSION;
   search.info.stamp = code_stamp();
   search.here = reinterpret_cast<uintptr_t>(&visit);

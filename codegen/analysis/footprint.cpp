@@ -10,7 +10,7 @@
 namespace tessera::codegen {
 namespace {
 
-constexpr int64_t kMaxPoints = int64_t{1} << 18;
+constexpr int64_t kMaxVisits = int64_t{1} << 18;
 
 void note(int16_t& owner, int64_t who) {
   if (owner == Footprint::kNobody) {
@@ -217,7 +217,7 @@ bool Footprints::enumerate(size_t depth, Visit& visit) {
   const bool known =
       begin && end && begin->lanes.empty() && end->lanes.empty() && ir::is_constant(loop.step) &&
       loop.step->integer > 0 &&
-      (end->value - begin->value) / loop.step->integer * visit.group.count <= kMaxPoints;
+      (end->value - begin->value) / loop.step->integer * visit.group.count <= kMaxVisits;
   bool exact = true;
   if (known) {
     for (int64_t i = begin->value; exact && i < end->value; i += loop.step->integer) {
@@ -240,7 +240,7 @@ bool Footprints::enumerate(size_t depth, Visit& visit) {
 
 bool Footprints::touch(Visit& visit) {
   visit.points += visit.group.count;
-  if (visit.points > kMaxPoints) return false;
+  if (visit.points > kMaxVisits) return false;
   const auto first = values_.evaluate(visit.access.offset);
   if (!first) return false;
   std::vector<ThreadColumn> conditions;

@@ -13,7 +13,7 @@ using ir::Op;
 
 namespace {
 
-constexpr int64_t kMostThreads = 1024;  // of a block
+constexpr int64_t kMostBlockThreads = 1024;  // of a block
 constexpr int64_t kMostBlocks[] = {(int64_t{1} << 31) - 1, ir::kMostBlocksYZ, ir::kMostBlocksYZ};
 
 }  // namespace
@@ -60,7 +60,7 @@ Interval IndexMath::atom_range(const Expr& atom) const {
   if (!counts_limits_) return known;
   const Interval limited = intersect(known, limits_of(atom->type));
   if (atom->op != Op::var) return limited;
-  if (atom->var->kind == ir::VarKind::thread) return intersect(limited, {0, kMostThreads - 1});
+  if (atom->var->kind == ir::VarKind::thread) return intersect(limited, {0, kMostBlockThreads - 1});
   if (atom->var->kind == ir::VarKind::block)
     return intersect(limited, {0, kMostBlocks[atom->var->axis] - 1});
   return limited;

@@ -7,7 +7,7 @@
 namespace tessera::codegen::cpu {
 namespace {
 
-using namespace ir::integer;
+namespace integer = ir::integer;
 
 template <class T, class Result, class Second, class F>
 void map2(void* out, const void* a, const void* b, const void*, int64_t count) {
@@ -38,51 +38,51 @@ ColumnOp find(ir::Op op) {
   using ir::Op;
   switch (op) {
     case Op::add:
-      return map2<T, T, T, Add>;
+      return map2<T, T, T, integer::Add>;
     case Op::sub:
-      return map2<T, T, T, Sub>;
+      return map2<T, T, T, integer::Sub>;
     case Op::mul:
-      return map2<T, T, T, Mul>;
+      return map2<T, T, T, integer::Mul>;
     case Op::div:
-      return map2<T, T, T, Div>;
+      return map2<T, T, T, integer::Div>;
     case Op::mod:
-      return map2<T, T, T, Mod>;
+      return map2<T, T, T, integer::Mod>;
     case Op::min:
-      return map2<T, T, T, Min>;
+      return map2<T, T, T, integer::Min>;
     case Op::max:
-      return map2<T, T, T, Max>;
+      return map2<T, T, T, integer::Max>;
     case Op::bit_and:
-      return map2<T, T, T, And>;
+      return map2<T, T, T, integer::And>;
     case Op::bit_or:
-      return map2<T, T, T, Or>;
+      return map2<T, T, T, integer::Or>;
     case Op::bit_xor:
-      return map2<T, T, T, Xor>;
+      return map2<T, T, T, integer::Xor>;
     case Op::shl:
-      return map2<T, T, uint32_t, Shl>;
+      return map2<T, T, uint32_t, integer::Shl>;
     case Op::shr:
-      return map2<T, T, uint32_t, Shr>;
+      return map2<T, T, uint32_t, integer::Shr>;
     case Op::lt:
-      return map2<T, uint8_t, T, Less>;
+      return map2<T, uint8_t, T, integer::Less>;
     case Op::le:
-      return map2<T, uint8_t, T, LessEqual>;
+      return map2<T, uint8_t, T, integer::LessEqual>;
     case Op::eq:
-      return map2<T, uint8_t, T, Equal>;
+      return map2<T, uint8_t, T, integer::Equal>;
     case Op::ne:
-      return map2<T, uint8_t, T, NotEqual>;
+      return map2<T, uint8_t, T, integer::NotEqual>;
     case Op::neg:
-      return map1<T, T, Neg>;
+      return map1<T, T, integer::Neg>;
     case Op::abs:
-      if constexpr (std::is_signed_v<T>) return map1<T, T, Abs>;
+      if constexpr (std::is_signed_v<T>) return map1<T, T, integer::Abs>;
       return nullptr;
     case Op::mulhi:
-      if constexpr (sizeof(T) >= 4) return map2<T, T, T, MulHi>;
+      if constexpr (sizeof(T) >= 4) return map2<T, T, T, integer::MulHi>;
       return nullptr;
     case Op::popcount:
-      return map1<T, int32_t, Popcount>;
+      return map1<T, int32_t, integer::Popcount>;
     case Op::clz:
-      return map1<T, int32_t, Clz>;
+      return map1<T, int32_t, integer::Clz>;
     case Op::ffs:
-      return map1<T, int32_t, Ffs>;
+      return map1<T, int32_t, integer::Ffs>;
     default:
       return nullptr;
   }
@@ -120,18 +120,18 @@ ColumnOp find_boolean_op(ir::Op op) {
     case Op::logical_and:
     case Op::bit_and:
     case Op::min:
-      return map2<T, T, T, And>;
+      return map2<T, T, T, integer::And>;
     case Op::logical_or:
     case Op::bit_or:
     case Op::max:
-      return map2<T, T, T, Or>;
+      return map2<T, T, T, integer::Or>;
     case Op::bit_xor:
     case Op::ne:
-      return map2<T, T, T, Xor>;
+      return map2<T, T, T, integer::Xor>;
     case Op::eq:
-      return map2<T, T, T, Equal>;
+      return map2<T, T, T, integer::Equal>;
     case Op::logical_not:
-      return map1<T, T, Not>;
+      return map1<T, T, integer::Not>;
     default:
       return nullptr;
   }

@@ -8,8 +8,8 @@
 namespace tessera::codegen::cpu {
 namespace {
 
-constexpr int kRows = 16;    // of a product
-constexpr int kColumns = 8;  // of a product
+constexpr int kMmaRows = 16;  // of a product
+constexpr int kColumns = 8;   // of a product
 
 /// Calls f(first thread) for each warp with an active thread.
 template <class F>
@@ -91,7 +91,7 @@ void Machine::multiply(const Instr& instr, const Product& product, const Sum& ad
   std::byte* c_columns = product_columns(instr, product.c, 4);
 
   for_each_first_thread(mask(), [&](int first) {
-    typename Sum::Operand a[kRows][kMaxDepth];
+    typename Sum::Operand a[kMmaRows][kMaxDepth];
     typename Sum::Operand b[kColumns][kMaxDepth];
     for (int lane = 0; lane < kWarpSize; ++lane) {
       for (int element = 0; element < 4 * per_register; ++element) {

@@ -14,7 +14,7 @@ namespace {
 
 /// Calls f(warp) for each warp with an active thread.
 template <class F>
-void for_each_warp(const Mask& mask, const F& f) {
+void for_each_active_warp(const Mask& mask, const F& f) {
   int last = -1;
   for_each_lane(mask, [&](int lane) {
     if (lane / kWarpSize == last) return;
@@ -148,7 +148,7 @@ void Machine::arrive(const Instr& instr, const NamedBarrier& barrier) {
   meeting.come += mask().count;
   WarpClocks& clocks = neighbours_.clocks;
   if (code_.checked) {
-    for_each_warp(mask(), [&](int warp) {
+    for_each_active_warp(mask(), [&](int warp) {
       const int number = rank_ * kWarpsPerBlock + warp;
       meeting.arrivals.push_back({number, clocks.time(number), instr.statement});
       clocks.release(number, meeting.moment);
@@ -182,7 +182,7 @@ void Machine::check_arrival(const Instr& instr, const NamedBarrier& barrier) con
           .got = std::move(got),
           .related = related});
   };
-  for_each_warp(active, [&](int warp) {
+  for_each_active_warp(active, [&](int warp) {
     const int first = warp * kWarpSize, end = std::min(first + kWarpSize, code_.threads);
     const auto count = std::count(active.lanes + first, active.lanes + end, uint8_t{1});
     if (count == end - first) return;
@@ -200,7 +200,7 @@ void Machine::check_arrival(const Instr& instr, const NamedBarrier& barrier) con
            fmt::format("{} threads", meeting.come + active.count),
            meeting.come > 0 ? meeting.statement : 0);
   }
-  for_each_warp(active, [&](int warp) {
+  for_each_active_warp(active, [&](int warp) {
     const int number = rank_ * kWarpsPerBlock + warp;
     for (const Meeting::Arrival& other : meeting.arrivals) {
       if (other.warp != number) continue;

@@ -12,8 +12,8 @@
 namespace tessera::codegen::cpu {
 namespace {
 
-constexpr int kGroup = 128;  // threads
-constexpr int kRows = 64;    // of a product
+constexpr int kGroup = 128;     // threads
+constexpr int kWgmmaRows = 64;  // of a product
 
 }  // namespace
 
@@ -150,7 +150,7 @@ void Machine::multiply_group(const GroupProduct& product, const StartedProduct& 
   const Wgmma& node = product.node;
   const int depth = static_cast<int>(node.right.depth());
   using Operand = typename Sum::Operand;
-  std::vector<Operand> a(static_cast<size_t>(kRows * depth));
+  std::vector<Operand> a(static_cast<size_t>(kWgmmaRows * depth));
   std::vector<Operand> b(static_cast<size_t>(node.columns() * depth));
   const auto at = [depth](int64_t row, int64_t k) { return static_cast<size_t>(row * depth + k); };
   if (node.a.array) {

@@ -14,10 +14,6 @@ bool converts_in_pairs(DType to, DType from) {
   return from == DType::f32 && is_float(to) && bits(to) < 32;
 }
 
-bool is_half(DType dtype) {
-  return dtype == DType::f16 || dtype == DType::bf16;
-}
-
 bool has_packed_form(ir::Op op) {
   return op == ir::Op::add || op == ir::Op::sub || op == ir::Op::mul || op == ir::Op::min ||
          op == ir::Op::max || op == ir::Op::abs;

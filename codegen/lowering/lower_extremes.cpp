@@ -16,10 +16,6 @@ namespace {
 DType half_for(DType dtype) {
   return dtype == DType::e4m3 ? DType::f16 : dtype;
 }
-bool is_half(DType dtype) {
-  return dtype == DType::f16 || dtype == DType::bf16;
-}
-
 /// Elements per vector of neighbours in the innermost slots of a thread; 1 if they hold none.
 int64_t neighbours(const layout::Layout& layout) {
   const int last = static_cast<int>(layout.shape().size()) - 1;

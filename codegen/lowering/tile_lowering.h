@@ -13,6 +13,11 @@
 
 namespace tessera::codegen {
 
+/// The floats of which two fill a register.
+inline bool is_half(DType dtype) {
+  return dtype == DType::f16 || dtype == DType::bf16;
+}
+
 /// The identity of a reduction, and how two parts are combined.
 Expr reduction_identity(ir::ReduceOp op, DType dtype);
 ir::Op reduction_op(ir::ReduceOp op);

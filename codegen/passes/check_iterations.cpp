@@ -28,7 +28,7 @@ struct Axis {
 };
 
 /// A shared-memory access of the loop.
-struct Access {
+struct SharedAccess {
   ir::BufferRef buffer;
   std::vector<ir::Expr> indices;
   bool reads = false, writes = false;  // both: an atomic
@@ -39,7 +39,7 @@ struct Access {
 
 /// The place of an access in the whole buffer, row-major: the part that iterations share, and their
 /// own part.
-struct Place {
+struct IndexPlace {
   Form shared, own;
 };
 
@@ -51,15 +51,15 @@ class LoopCheck {
     for (size_t v = 0; v < loop.vars.size(); ++v) {
       axes_.push_back({loop.vars[v], loop.extents[v]->integer});
     }
-    Access outermost;
+    SharedAccess outermost;
     is_known_ = collect(loop.body, outermost);
   }
 
   void run() const {
     if (!is_known_) return;
-    for (const Access& write : accesses_) {
+    for (const SharedAccess& write : accesses_) {
       if (!write.writes) continue;
-      for (const Access& read : accesses_) {
+      for (const SharedAccess& read : accesses_) {
         const bool atomics = read.writes && write.reads;
         const bool same_memory = storage_of(*read.buffer).id == storage_of(*write.buffer).id;
         if (read.reads && !atomics && same_memory) check(read, write);
@@ -69,15 +69,15 @@ class LoopCheck {
 
  private:
   /// Collects the accesses. False if the loop has barriers of the author, or unknown accesses.
-  bool collect(const ir::Body& body, const Access& around) {
+  bool collect(const ir::Body& body, const SharedAccess& around) {
     return std::all_of(body.begin(), body.end(),
                        [&](const ir::Stmt& stmt) { return collect(stmt, around); });
   }
 
-  bool collect(const ir::Stmt& stmt, const Access& around) {
+  bool collect(const ir::Stmt& stmt, const SharedAccess& around) {
     if (stmt.manual_sync || has_order(stmt, Order::Kind::barrier)) return false;
     if (const auto* loop = std::get_if<ir::Loop>(&stmt.node)) {
-      Access inside = around;
+      SharedAccess inside = around;
       const bool counts = ir::is_constant(loop->begin, 0) && ir::is_constant(loop->step, 1) &&
                           ir::is_constant(loop->extents[0]);
       // The index of a loop of unknown length has no value, so its accesses stay unknown.
@@ -86,7 +86,7 @@ class LoopCheck {
       return collect(loop->body, inside);
     }
     if (const auto* branch = std::get_if<ir::If>(&stmt.node)) {
-      Access inside = around;
+      SharedAccess inside = around;
       inside.guards.push_back(branch->condition);
       if (!collect(branch->then, inside)) return false;
       inside.guards.back() = ir::unary(ir::Op::logical_not, branch->condition);
@@ -118,9 +118,10 @@ class LoopCheck {
   }
 
   template <class Element>
-  void add(const Access& around, const Element& element, bool reads, bool writes, SourceLoc loc) {
+  void add(const SharedAccess& around, const Element& element, bool reads, bool writes,
+           SourceLoc loc) {
     if (element.buffer->space != ir::Space::shared) return;
-    Access access = around;
+    SharedAccess access = around;
     access.buffer = element.buffer;
     access.indices = element.indices;
     access.reads = reads;
@@ -129,7 +130,7 @@ class LoopCheck {
     accesses_.push_back(std::move(access));
   }
 
-  bool is_counted(const Access& access, const ir::VarRef& var) const {
+  bool is_counted(const SharedAccess& access, const ir::VarRef& var) const {
     const auto has = [&](const std::vector<Axis>& axes) {
       return std::any_of(axes.begin(), axes.end(), [&](const Axis& a) { return a.var == var; });
     };
@@ -160,13 +161,13 @@ class LoopCheck {
   bool is_sampled(const ir::VarRef& var) const { return outer_index(var, false).has_value(); }
 
   /// Returns nothing if the access depends on data, or mixes parameters with iteration indices.
-  std::optional<Place> place_of(const Access& access) const {
+  std::optional<IndexPlace> place_of(const SharedAccess& access) const {
     ir::Expr flat = ir::index(0);
     for (size_t d = 0; d < access.indices.size(); ++d) {
       flat = flat * access.buffer->shape[d] + access.indices[d];
     }
     const Form form = math_.form(flat, true);
-    Place place;
+    IndexPlace place;
     place.own.constant = form.constant;
     for (const Term& term : form.terms) {
       std::vector<ir::VarRef> vars;
@@ -216,7 +217,7 @@ class LoopCheck {
     return true;
   }
 
-  void check(const Access& read, const Access& write) const {
+  void check(const SharedAccess& read, const SharedAccess& write) const {
     const auto from = place_of(read), to = place_of(write);
     if (!from || !to || !same(from->shared, to->shared)) return;
     if (same(from->own, to->own) && keeps_apart(to->own)) return;
@@ -224,8 +225,8 @@ class LoopCheck {
   }
 
   /// Checks the first or the last round of the enclosing loops.
-  void check_round(const Access& read, const Place& from, const Access& write, const Place& to,
-                   bool last_round) const {
+  void check_round(const SharedAccess& read, const IndexPlace& from, const SharedAccess& write,
+                   const IndexPlace& to, bool last_round) const {
     std::map<int64_t, int64_t> writer;  // element -> iteration, the first of several
     std::set<int64_t> several;
     const bool writes_known =
@@ -244,7 +245,8 @@ class LoopCheck {
 
   /// Calls fn(element, iteration) where the guards hold. False if a guard or index has no value.
   template <class Fn>
-  bool for_each_point(const Access& access, const Form& own, bool last_round, const Fn& fn) const {
+  bool for_each_point(const SharedAccess& access, const Form& own, bool last_round,
+                      const Fn& fn) const {
     std::vector<Axis> axes = axes_;
     axes.insert(axes.end(), access.inner.begin(), access.inner.end());
     std::vector<ir::Expr> guards;
@@ -305,7 +307,7 @@ class LoopCheck {
     return fmt::format("({})", fmt::join(coordinates, ", "));
   }
 
-  [[noreturn]] void refuse(const Access& read, const Access& write, int64_t reader,
+  [[noreturn]] void refuse(const SharedAccess& read, const SharedAccess& write, int64_t reader,
                            int64_t writer) const {
     const std::string& name = storage_of(*read.buffer).name;
     throw Error(
@@ -333,7 +335,7 @@ class LoopCheck {
   const std::vector<const ir::Loop*> outer_;  // enclosing loops
   IndexMath math_;
   std::vector<Axis> axes_;  // of the parallel loop
-  std::vector<Access> accesses_;
+  std::vector<SharedAccess> accesses_;
   std::set<const ir::Var*> inner_vars_;
   std::map<const ir::Var*, ir::Expr> lets_;  // of the loop, integers
   bool is_known_ = true;

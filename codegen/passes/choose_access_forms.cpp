@@ -11,9 +11,9 @@
 namespace tessera::codegen {
 namespace {
 
-class Chooser {
+class FormChooser {
  public:
-  explicit Chooser(Program& program) : program_(program) {
+  explicit FormChooser(Program& program) : program_(program) {
     walk(program.body, [this](const Stmt& stmt) {
       waits_for_previous_ = waits_for_previous_ || has_order(stmt, Order::Kind::previous_kernel);
     });
@@ -100,7 +100,7 @@ class Chooser {
 }  // namespace
 
 void choose_access_forms(Program& program) {
-  Chooser(program).run();
+  FormChooser(program).run();
 }
 
 }  // namespace tessera::codegen

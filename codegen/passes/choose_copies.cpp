@@ -18,9 +18,9 @@ namespace {
 
 constexpr size_t kMaxMaps = 16;  // of a kernel, 128 bytes each
 
-class Chooser {
+class CopyChooser {
  public:
-  Chooser(const ir::Kernel& kernel, Target target, std::vector<std::string>& notes)
+  CopyChooser(const ir::Kernel& kernel, Target target, std::vector<std::string>& notes)
       : kernel_(kernel), target_(target), notes_(notes), facts_(kernel, target) {
     look(kernel.body);
   }
@@ -216,7 +216,7 @@ class Chooser {
 }  // namespace
 
 void choose_copies(ir::Kernel& kernel, Target target, std::vector<std::string>& notes) {
-  Chooser(kernel, target, notes).choose(kernel.body, {});
+  CopyChooser(kernel, target, notes).choose(kernel.body, {});
 }
 
 }  // namespace tessera::codegen

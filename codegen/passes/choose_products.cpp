@@ -12,9 +12,9 @@
 namespace tessera::codegen {
 namespace {
 
-class Chooser {
+class ProductChooser {
  public:
-  Chooser(const ir::Kernel& kernel, Target target, std::vector<std::string>& notes)
+  ProductChooser(const ir::Kernel& kernel, Target target, std::vector<std::string>& notes)
       : kernel_(kernel), target_(target), notes_(notes), threads_{0, kernel.threads} {
     look(kernel.body);
   }
@@ -128,7 +128,7 @@ class Chooser {
 }  // namespace
 
 void choose_products(ir::Kernel& kernel, Target target, std::vector<std::string>& notes) {
-  Chooser(kernel, target, notes).choose(kernel.body);
+  ProductChooser(kernel, target, notes).choose(kernel.body);
 }
 
 }  // namespace tessera::codegen

@@ -11,7 +11,7 @@ constexpr int64_t kMostSlots = 16, kRounds = 4;
 
 /// Finds the variables that determine which register an access names, and chooses factors for loops
 /// over other variables. Runs backwards: uses come after definitions.
-class Chooser : EffectReceiver {
+class UnrollChooser : EffectReceiver {
  public:
   void visit(Body& body) {
     for (auto stmt = body.rbegin(); stmt != body.rend(); ++stmt) {
@@ -47,7 +47,7 @@ class Chooser : EffectReceiver {
 }  // namespace
 
 void choose_unroll(Program& program) {
-  Chooser().visit(program.body);
+  UnrollChooser().visit(program.body);
 }
 
 }  // namespace tessera::codegen

@@ -5,18 +5,17 @@
 
 #include <algorithm>
 
+#include "codegen/thread_ir/tensor_copy_rules.h"
 #include "codegen/tile_ir/effects.h"
 
 namespace tessera::codegen {
 namespace {
 
-constexpr int kWarpSize = 32;
-constexpr size_t kMaxDimensions = 5;
-constexpr int64_t kMaxExtent = 256;    // of a box
-constexpr int64_t kPieceBytes = 16;    // addresses, strides and rows are multiples of it
-constexpr int64_t kPanelBytes = 32;    // rows of the narrowest panel
-constexpr int64_t kPatternRows = 8;    // of a swizzle
-constexpr int64_t kTargetBytes = 128;  // the alignment of a tile
+using namespace tensor_copy;
+
+constexpr int kWarpThreads = 32;
+constexpr int64_t kPanelBytes = 32;  // rows of the narrowest panel
+constexpr int64_t kPatternRows = 8;  // of a swizzle
 
 /// As the author wrote it.
 const ir::Expr& without_cast(const ir::Expr& e) {
@@ -52,7 +51,7 @@ class ObstacleFinder {
   }
 
   Obstacle of_place(const Divergence& in_block) const {
-    if (facts_.kernel.threads % kWarpSize != 0) {
+    if (facts_.kernel.threads % kWarpThreads != 0) {
       return {"a block of whole warps", fmt::format("{} threads", facts_.kernel.threads),
               "launch a multiple of 32 threads"};
     }

@@ -18,7 +18,7 @@
 namespace tessera::codegen {
 namespace {
 
-constexpr int64_t kMaxPeriod = 12;  // phases of a loop that are analysed separately
+constexpr int64_t kMaxPhases = 12;  // phases of a loop that are analysed separately
 constexpr int64_t kMaxRounds = 16;  // loops up to this length are followed to their end
 
 /// How a statement changes the pending state of a group's threads, apart from its accesses; nothing
@@ -289,9 +289,9 @@ class BarrierPlanner {
     const bool steps = ir::is_constant(loop.step);
     const int64_t step = steps ? loop.step->integer : 1;
     // Threads that begin at different indices are in different phases in one round.
-    const int64_t period = steps && uniform_(loop.begin) ? period_of_accesses(loop, kMaxPeriod) : 1;
+    const int64_t period = steps && uniform_(loop.begin) ? period_of_accesses(loop, kMaxPhases) : 1;
     const bool starts = ir::is_constant(loop.begin);
-    const int64_t enough = 2 * period + max_in_flight(loop.body, kMaxPeriod);
+    const int64_t enough = 2 * period + max_in_flight(loop.body, kMaxPhases);
     const bool counted = starts && steps && ir::is_constant(loop.end) && break_of(loop) == nullptr;
     const int64_t count =
         counted ? std::max<int64_t>(0, (loop.end->integer - loop.begin->integer + step - 1) / step)

@@ -10,7 +10,7 @@
 namespace tessera::codegen {
 namespace {
 
-using Place = Body::iterator;
+using StmtPlace = Body::iterator;
 
 /// The mbarrier of a ring by which a take frees its stage; null if the statement is something else.
 const Access* freed_stage(const Stmt& stmt) {
@@ -29,7 +29,7 @@ struct End {
 };
 constexpr std::ptrdiff_t kStatements = 3;
 
-End end_at(Place begin, Place at, Place end) {
+End end_at(StmtPlace begin, StmtPlace at, StmtPlace end) {
   if (end - at < kStatements) return {};
   const auto* sync = std::get_if<WgmmaSync>(&at->node);
   if (sync == nullptr || sync->kind != WgmmaSync::Kind::wait || !sync->c.array) return {};
@@ -37,7 +37,7 @@ End end_at(Place begin, Place at, Place end) {
   const Access* stage = freed_stage(at[2]);
   if (stage == nullptr) return {};
   End result{sync, stage->array.get(), {sync->c.array.get()}};
-  for (Place i = at; i-- != begin;) {
+  for (StmtPlace i = at; i-- != begin;) {
     const auto* wgmma = std::get_if<Wgmma>(&i->node);
     if (wgmma != nullptr && wgmma->a.array) result.registers.push_back(wgmma->a.array.get());
   }
@@ -61,16 +61,16 @@ class WaitSinker {
     }
     // The last one first: it makes way for those before it.
     for (auto i = static_cast<std::ptrdiff_t>(body.size()); i-- > 0;) {
-      const Place at = body.begin() + i;
+      const StmtPlace at = body.begin() + i;
       const End end = end_at(body.begin(), at, body.end());
       if (end.wait != nullptr) sink(at, body.end(), end);
     }
   }
 
  private:
-  void sink(Place at, Place body_end, const End& end) {
+  void sink(StmtPlace at, StmtPlace body_end, const End& end) {
     Passed passed;
-    Place to = at + kStatements;
+    StmtPlace to = at + kStatements;
     while (to != body_end && passes(*to, end, passed)) ++to;
     if (passed.commits == 0 && !passed.is_worth_it) return;
     std::get<WgmmaSync>(at->node).pending += passed.commits;

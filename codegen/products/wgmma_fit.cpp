@@ -8,10 +8,10 @@ namespace tessera::codegen {
 namespace {
 
 constexpr int64_t kGroup = 128;  // threads that issue one instruction
-constexpr int64_t kRows = 64, kMaxColumns = 256;
+constexpr int64_t kRows = 64, kMaxWgmmaColumns = 256;
 
 bool is_legal(int64_t n, DType operand) {
-  if (n < 8 || n > kMaxColumns || n % 8 != 0) return false;
+  if (n < 8 || n > kMaxWgmmaColumns || n % 8 != 0) return false;
   return operand != DType::i8 || n <= 24 || n % 16 == 0;
 }
 
@@ -22,7 +22,7 @@ bool split(int64_t n, int64_t count, DType operand, std::vector<int64_t>& parts)
     parts.push_back(n);
     return true;
   }
-  for (int64_t part = (n + count - 1) / count; part <= std::min(n, kMaxColumns); ++part) {
+  for (int64_t part = (n + count - 1) / count; part <= std::min(n, kMaxWgmmaColumns); ++part) {
     if (!is_legal(part, operand)) continue;
     parts.push_back(part);
     if (split(n - part, count - 1, operand, parts)) return true;
@@ -147,7 +147,7 @@ Fit fit_operands(const ProductFacts& p) {
 
 std::vector<int64_t> wgmma_parts(int64_t n, DType operand) {
   std::vector<int64_t> parts;
-  for (int64_t count = (n + kMaxColumns - 1) / kMaxColumns; count <= n / 8; ++count) {
+  for (int64_t count = (n + kMaxWgmmaColumns - 1) / kMaxWgmmaColumns; count <= n / 8; ++count) {
     if (split(n, count, operand, parts)) break;
   }
   return parts;

@@ -4,9 +4,9 @@ namespace tessera::codegen {
 namespace {
 
 /// One function per kind of statement and no other: what has none here does not compile.
-class Description {
+class ThreadDescription {
  public:
-  explicit Description(EffectReceiver& out) : out_(out) {}
+  explicit ThreadDescription(EffectReceiver& out) : out_(out) {}
 
   void operator()(const Let& let) const {
     out_.evaluates(let.value);
@@ -257,7 +257,7 @@ class Description {
 }  // namespace
 
 void effects(const Stmt& stmt, EffectReceiver& out) {
-  std::visit(Description(out), stmt.node);
+  std::visit(ThreadDescription(out), stmt.node);
 }
 
 bool repeats(const Stmt& stmt) {

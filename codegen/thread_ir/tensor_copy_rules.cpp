@@ -5,10 +5,7 @@
 namespace tessera::codegen {
 namespace {
 
-constexpr size_t kMaxDimensions = 5;
-constexpr int64_t kMaxExtent = 256;    // of a box
-constexpr int64_t kPieceBytes = 16;    // that rows of a box are multiples of
-constexpr int64_t kTargetBytes = 128;  // that a target without a swizzle is aligned to
+using namespace tensor_copy;
 
 /// Of the box, and of where it lies in shared memory.
 template <class Move>

@@ -4,9 +4,9 @@ namespace tessera::codegen {
 namespace {
 
 /// One function per kind of statement and no other: what has none here does not compile.
-class Description {
+class TileDescription {
  public:
-  explicit Description(TileEffectReceiver& out) : out_(out) {}
+  explicit TileDescription(TileEffectReceiver& out) : out_(out) {}
 
   void operator()(const ir::Let& let) const {
     out_.evaluates(let.value);
@@ -224,7 +224,7 @@ struct Mover {
 }  // namespace
 
 void effects(const ir::Stmt& stmt, TileEffectReceiver& out) {
-  std::visit(Description(out), stmt.node);
+  std::visit(TileDescription(out), stmt.node);
 }
 
 void for_each_use(const ir::Stmt& stmt, const BufferFn& fn) {

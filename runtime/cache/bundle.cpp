@@ -14,8 +14,8 @@
 namespace tessera::runtime {
 namespace {
 
-constexpr std::string_view kMagic = "TESSERAB";
-constexpr size_t kHeaderBytes = 48;
+constexpr std::string_view kBundleMagic = "TESSERAB";
+constexpr size_t kBundleHeaderBytes = 48;
 constexpr size_t kRowBytes = 48;
 constexpr uint64_t kMaxKernels = uint64_t{1} << 20;
 constexpr uint64_t kMaxEntryBytes = uint64_t{256} << 20;
@@ -62,8 +62,8 @@ std::optional<Bundle> Bundle::open(const std::string& path, CacheTrust trust, st
   bundle.secret_ = secret;
   bundle.fd_ = open_file(path, trust, problem);
   if (!bundle.fd_) return std::nullopt;
-  const std::string header = read_at(bundle.fd_.get(), 0, kHeaderBytes);
-  if (header.size() < kHeaderBytes || header.substr(0, kMagic.size()) != kMagic) {
+  const std::string header = read_at(bundle.fd_.get(), 0, kBundleHeaderBytes);
+  if (header.size() < kBundleHeaderBytes || header.substr(0, kBundleMagic.size()) != kBundleMagic) {
     return problem = "is not a bundle", std::nullopt;
   }
   if (const auto schema = read_integer<uint32_t>(header, 8); schema != kCacheSchema) {
@@ -72,7 +72,7 @@ std::optional<Bundle> Bundle::open(const std::string& path, CacheTrust trust, st
   }
   const auto count = read_integer<uint32_t>(header, 12);
   if (count > kMaxKernels) return problem = "is damaged (index)", std::nullopt;
-  const std::string index = read_at(bundle.fd_.get(), kHeaderBytes, count * kRowBytes);
+  const std::string index = read_at(bundle.fd_.get(), kBundleHeaderBytes, count * kRowBytes);
   if (index.size() != count * kRowBytes || header.substr(16) != text_of(sha256(index))) {
     return problem = "is damaged (index)", std::nullopt;
   }
@@ -124,14 +124,14 @@ std::string encode_bundle(std::vector<BundleItem> items) {
     return std::memcmp(a->first.data(), b->first.data(), a->first.size()) < 0;
   });
   std::string index;
-  uint64_t offset = kHeaderBytes + rows.size() * kRowBytes;
+  uint64_t offset = kBundleHeaderBytes + rows.size() * kRowBytes;
   for (const auto* row : rows) {
     index.append(row->first.data(), row->first.size());
     append_integer(index, offset);
     append_integer(index, uint64_t{row->second.size()});
     offset += row->second.size();
   }
-  std::string bytes(kMagic);
+  std::string bytes(kBundleMagic);
   append_integer(bytes, uint32_t{kCacheSchema});
   append_integer(bytes, static_cast<uint32_t>(rows.size()));
   bytes += text_of(sha256(index));

@@ -13,13 +13,13 @@
 namespace tessera::runtime {
 namespace {
 
-constexpr std::string_view kMagic = "TESSERA\n";
+constexpr std::string_view kEntryMagic = "TESSERA\n";
 constexpr std::array<std::string_view, 3> kSections = {"manifest", "cubin", "source"};
 constexpr size_t kPrefixBytes = 16;
 constexpr size_t kSectionBytes = 48;
 constexpr size_t kSignedOffset = 44;  // in a section's row
 constexpr size_t kTableEnd = kPrefixBytes + kSections.size() * kSectionBytes;
-constexpr size_t kHeaderBytes = kTableEnd + sizeof(Digest);
+constexpr size_t kEntryHeaderBytes = kTableEnd + sizeof(Digest);
 
 std::string_view as_text(const Digest& digest) {
   return {reinterpret_cast<const char*>(digest.data()), digest.size()};
@@ -45,8 +45,9 @@ Digest seal_of(std::string_view header, const std::string& secret) {
 // Returns the payloads of the sections, or nothing and the reason.
 std::optional<std::array<std::string_view, 3>> split(std::string_view bytes, std::string& reason,
                                                      const std::string& secret) {
-  if (bytes.size() < kHeaderBytes) return reason = "truncated", std::nullopt;
-  if (bytes.substr(0, kMagic.size()) != kMagic) return reason = "not a cache entry", std::nullopt;
+  if (bytes.size() < kEntryHeaderBytes) return reason = "truncated", std::nullopt;
+  if (bytes.substr(0, kEntryMagic.size()) != kEntryMagic)
+    return reason = "not a cache entry", std::nullopt;
   const Digest seal = seal_of(bytes.substr(0, kTableEnd), secret);
   if (!is_same(seal, bytes.substr(kTableEnd, sizeof(Digest)))) {
     reason = !secret.empty() ? "it is not signed by this site"
@@ -61,7 +62,7 @@ std::optional<std::array<std::string_view, 3>> split(std::string_view bytes, std
     return reason = fmt::format("schema {} with {} sections", schema, count), std::nullopt;
   }
   std::array<std::string_view, 3> sections;
-  std::string_view rest = bytes.substr(kHeaderBytes);
+  std::string_view rest = bytes.substr(kEntryHeaderBytes);
   for (size_t i = 0; i < sections.size(); ++i) {
     const size_t row = kPrefixBytes + i * kSectionBytes;
     const auto size = read_integer<uint64_t>(bytes, row);
@@ -82,7 +83,7 @@ std::optional<std::array<std::string_view, 3>> split(std::string_view bytes, std
 std::string encode_entry(const CacheKey& key, const Image& image, const std::string& secret) {
   const std::string manifest = encode_manifest(key, image);
   const std::array<std::string_view, 3> sections = {manifest, image.cubin, image.source};
-  std::string bytes(kMagic);
+  std::string bytes(kEntryMagic);
   append_integer(bytes, uint32_t{kCacheSchema});
   append_integer(bytes, static_cast<uint32_t>(sections.size()));
   for (size_t i = 0; i < sections.size(); ++i) {
@@ -121,7 +122,8 @@ std::optional<Image> decode_entry(std::string_view bytes, const CacheKey& key, s
 
 // Every row carries the flag, so that one flipped bit cannot make a damaged file look signed.
 bool is_signed(std::string_view bytes) {
-  if (bytes.size() < kHeaderBytes || bytes.substr(0, kMagic.size()) != kMagic) return false;
+  if (bytes.size() < kEntryHeaderBytes || bytes.substr(0, kEntryMagic.size()) != kEntryMagic)
+    return false;
   for (size_t i = 0; i < kSections.size(); ++i) {
     const size_t row = kPrefixBytes + i * kSectionBytes;
     if (read_integer<uint32_t>(bytes, row + kSignedOffset) != 1) return false;

@@ -18,7 +18,7 @@ namespace tessera::runtime {
 namespace {
 
 constexpr time_t kHour = 3600;
-constexpr std::string_view kSuffix = ".tsk";
+constexpr std::string_view kEntrySuffix = ".tsk";
 constexpr std::string_view kTextSuffix = ".cu";
 constexpr size_t kKeyDigits = 64;
 constexpr size_t kTextDigits = 8;
@@ -40,7 +40,7 @@ bool take_suffix(std::string_view& name, std::string_view suffix) {
 // "<op>-<64 digits>.tsk", in the folder of its first digits.
 bool is_entry_name(std::string_view name, std::string_view shard) {
   const size_t dash = name.find('-');
-  if (!take_suffix(name, kSuffix) || dash >= name.size()) return false;
+  if (!take_suffix(name, kEntrySuffix) || dash >= name.size()) return false;
   const std::string_view digits = name.substr(dash + 1);
   return is_identifier(name.substr(0, dash)) && are_digits(digits, kKeyDigits) &&
          digits.substr(0, shard.size()) == shard;
@@ -94,7 +94,7 @@ std::string StoredEntry::path() const {
 }
 
 std::string StoredEntry::key() const {
-  const size_t tail = kKeyDigits + kSuffix.size();
+  const size_t tail = kKeyDigits + kEntrySuffix.size();
   return shard.empty() || name.size() < tail ? "" : name.substr(name.size() - tail, kKeyDigits);
 }
 

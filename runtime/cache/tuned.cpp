@@ -25,7 +25,7 @@ namespace {
 using nlohmann::json;
 
 constexpr const char* kLock = "tuned.lock";
-constexpr std::string_view kSuffix = ".json";
+constexpr std::string_view kTunedSuffix = ".json";
 constexpr int64_t kMostValue = int64_t{1} << 53;
 
 struct BadEntry {
@@ -247,7 +247,7 @@ std::string tuned_file_name(std::string_view device, int64_t num_sms) {
     const auto byte = static_cast<unsigned char>(c);
     name += std::isalnum(byte) != 0 ? static_cast<char>(std::tolower(byte)) : '-';
   }
-  return fmt::format("{}_{}sm{}", name, num_sms, kSuffix);
+  return fmt::format("{}_{}sm{}", name, num_sms, kTunedSuffix);
 }
 
 std::string tuned_folder(const Options& options) {
@@ -277,7 +277,7 @@ TunedFile read_all_tuned(const Options& options) {
   std::sort(names->begin(), names->end());
   std::vector<TunedEntry> entries;
   for (const std::string& name : *names) {
-    if (!name.ends_with(kSuffix)) continue;
+    if (!name.ends_with(kTunedSuffix)) continue;
     TunedFile file = read_from(place.folder, name);
     std::move(file.entries.begin(), file.entries.end(), std::back_inserter(entries));
     for (const std::string& problem : file.problems) {
