@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cctype>
 
+#include "dsl/base/target_facts.h"
 #include "dsl/ir/registers.h"
 #include "dsl/recorder.h"
 
@@ -20,13 +21,12 @@ constexpr int64_t kMaxTileElements = (int64_t{1} << 31) - 1;  // their numbers a
 void check_fragment(const Recorder& r, const ir::Buffer& fragment) {
   const std::string holders = r.role ? fmt::format("role '{}'", r.role->name) : "the block";
   const int64_t registers = ir::registers_of(fragment, r.num_threads());
-  if (registers > ir::kMaxRegisters) {
+  if (registers > kMaxRegisters) {
     r.fail(
         "REGISTERS",
         fmt::format("fragment '{}' does not fit into the registers of {}", fragment.name, holders),
         fragment.loc,
-        fmt::format("at most {} registers in each of {} threads", ir::kMaxRegisters,
-                    r.num_threads()),
+        fmt::format("at most {} registers in each of {} threads", kMaxRegisters, r.num_threads()),
         fmt::format("{}{}, {} registers each", name(fragment.dtype), shape_text(fragment.shape),
                     registers),
         "take a smaller tile, more threads, or k.shared");

@@ -2,16 +2,11 @@
 
 #include <fmt/format.h>
 
+#include "dsl/base/target_facts.h"
 #include "dsl/builder.h"
 #include "dsl/recorder.h"
 
 namespace tessera::dsl {
-namespace {
-
-constexpr int kMaxCluster = 16;  // of sm_90 and sm_100; 8 without the non-portable attribute
-
-}  // namespace
-
 void check_cluster(const Recorder& recorder, const std::vector<Arg>& grid, int cluster,
                    SourceLoc loc) {
   if (cluster < 1 || cluster > kMaxCluster) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "dsl/base/target_facts.h"
 #include "dsl/builder.h"
 #include "dsl/recorder.h"
 
@@ -37,7 +38,7 @@ class Registers {
   /// All groups of four warps together have no more than at launch.
   void check_sum(const std::vector<Role>& roles) const {
     const int threads = r_.kernel.threads, groups = round_up(threads, kWarpgroup) / kWarpgroup;
-    const int each = ir::registers_at_launch(threads);
+    const int each = registers_at_launch(threads);
     int sum = 0, set = 0;
     std::string terms;
     for (const Role& role : roles) {

@@ -7,6 +7,7 @@
 #include <array>
 #include <vector>
 
+#include "dsl/base/target_facts.h"
 #include "runtime/cache/manifest.h"
 #include "runtime/raise.h"
 
@@ -14,7 +15,6 @@ namespace tessera::runtime {
 namespace {
 
 constexpr int kMaxThreads = 1024;
-constexpr int kMaxCluster = 16;
 constexpr size_t kMaxListed = 4096;
 
 // Options that affect nothing but the output. Other options would belong in the cache key (include

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <utility>
 
+#include "dsl/base/target_facts.h"
 #include "runtime/raise.h"
 #include "runtime/runtime_state.h"
 
@@ -114,8 +115,8 @@ std::shared_ptr<const LoadedKernel> Runtime::State::load_or_recompile(Job& job,
   }
   // A kernel compiled without the wait would read too soon, so it must not begin early. Nor may a
   // cooperative kernel: the launches of a stream share its barrier counter.
-  if (options_.pdl && kernel->image->waits_for_previous && kernel->image->target.major >= 9 &&
-      !kernel->image->cooperative) {
+  if (options_.pdl && kernel->image->waits_for_previous &&
+      facts_of(kernel->image->target).has_pdl && !kernel->image->cooperative) {
     kernel->begin_early();
   }
   kernel->spec = spec_text(job.request);

@@ -21,6 +21,7 @@
 #include "codegen/cpu/grid_races.h"
 #include "dsl/base/error.h"
 #include "dsl/base/interrupt.h"
+#include "dsl/base/target_facts.h"
 
 namespace tessera::codegen::cpu {
 namespace {
@@ -167,10 +168,12 @@ void check_interrupted(const Program& program) {
 
 /// The number of blocks that the largest GPU of today runs at once. Registers may allow fewer.
 int64_t max_blocks_at_once(const Program& program) {
-  constexpr int64_t kMultiprocessors = 192, kThreads = 2048, kBlocks = 32;  // the last two of each
-  constexpr int64_t kShared = 228 * 1024, kReserved = 1024;  // bytes of each, and of each block
-  const int64_t per_multiprocessor =
-      std::min({kBlocks, kThreads / program.threads, kShared / (program.shared_bytes + kReserved)});
+  constexpr int64_t kMultiprocessors = 192;
+  constexpr int64_t kReserved = 1024;  // bytes of shared memory, for each block
+  constexpr TargetFacts kLargest = facts_of({9, 0, 'a'});
+  const int64_t per_multiprocessor = std::min<int64_t>(
+      {kLargest.blocks, kLargest.threads / program.threads,
+       (kLargest.shared_memory + kReserved) / (program.shared_bytes + kReserved)});
   return kMultiprocessors * std::max<int64_t>(1, per_multiprocessor);
 }
 
@@ -310,12 +313,12 @@ void Executable::run(std::span<const Argument> arguments, const Options& options
   if (options.print) launch.print = &options.print;
   launch.reported = options.reported;
   launch.arithmetic = options.arithmetic;
-  if (options.arithmetic == Arithmetic::target && program.target.number() != 90) {
+  if (options.arithmetic == Arithmetic::target && !facts_of(program.target).has_known_sums) {
     throw Error({.kind = ErrorKind::unsupported,
                  .op = program.name,
                  .what = "the sums of this target's tensor cores are not known",
                  .expected = "a program that is lowered for sm_90 or sm_90a",
-                 .got = program.target.major == 0 ? "no target" : to_string(program.target),
+                 .got = program.target == Target() ? "no target" : to_string(program.target),
                  .code = "ARITHMETIC"});
   }
   launch.schedule = options.schedule;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "codegen/cuda/emitter.h"
+#include "dsl/base/target_facts.h"
 
 namespace tessera::codegen::cuda {
 namespace {
@@ -46,7 +47,7 @@ void Emitter::print(const RoleBodies& bodies) {
     names_.enter();
     if (sets) {
       out_.line(fmt::format("{}<{}, {}>();", expressions_.call("set_registers"), role.registers,
-                            ir::registers_at_launch(program_.threads)));
+                            registers_at_launch(program_.threads)));
     }
     const bool is_part = part.count > role.threads.count;
     if (is_part) out_.open(fmt::format("if ({})", condition(warp, role.threads)));

@@ -16,6 +16,7 @@
 #include "codegen/lowering/tile_lowering.h"
 #include "codegen/tile_ir/effects.h"
 #include "dsl/base/error.h"
+#include "dsl/base/target_facts.h"
 
 namespace tessera::codegen {
 namespace {
@@ -232,7 +233,7 @@ void TileLowering::lower(const ir::Roles& roles, SourceLoc loc) {
         "{}: role '{}': warps {} to {}{}", to_string(role.loc), role.name,
         role.first / kThreadsPerWarp, group_.end() / kThreadsPerWarp - 1,
         role.registers > 0 ? fmt::format(", {} registers of {} at launch", role.registers,
-                                         ir::registers_at_launch(kernel_.threads))
+                                         registers_at_launch(kernel_.threads))
                            : ""));
     RoleBodies::Role lowered;
     lowered.name = role.name;

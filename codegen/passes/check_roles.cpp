@@ -10,6 +10,7 @@
 
 #include "codegen/tile_ir/effects.h"
 #include "dsl/base/error.h"
+#include "dsl/base/target_facts.h"
 #include "dsl/ir/registers.h"
 
 namespace tessera::codegen {
@@ -187,14 +188,14 @@ class RoleCheck {
            fmt::format("{}", fragment.layout->num_threads()), {}, role_->loc);
     }
     const int64_t registers = ir::registers_of(fragment, most);
-    if (registers <= ir::kMaxRegisters) return;
+    if (registers <= kMaxRegisters) return;
     std::vector<int64_t> shape;
     for (const ir::Expr& extent : fragment.shape) shape.push_back(extent->integer);
     fail("REGISTERS",
          fmt::format("fragment '{}' does not fit into the registers of role '{}'", fragment.name,
                      role_->name),
          fragment.loc,
-         fmt::format("at most {} registers in each of {} threads", ir::kMaxRegisters, most),
+         fmt::format("at most {} registers in each of {} threads", kMaxRegisters, most),
          fmt::format("{}[{}], {} registers each", tessera::name(fragment.dtype),
                      fmt::join(shape, ", "), registers),
          "take a smaller tile, more threads, or k.shared", role_->loc);

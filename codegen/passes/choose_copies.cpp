@@ -12,6 +12,7 @@
 #include "codegen/passes/copy_obstacles.h"
 #include "codegen/tile_ir/effects.h"
 #include "dsl/base/error.h"
+#include "dsl/base/target_facts.h"
 
 namespace tessera::codegen {
 namespace {
@@ -127,9 +128,11 @@ class CopyChooser {
     if (!is_possible && !is_automatic) refuse(copy, sides, std::move(obstacle), loc);
     const char* const instead = copy.adds ? "atomics" : sides.stores ? "stores" : "pieces";
     const bool is_written = sides.tensor.buffer->map != nullptr;
-    if (target_.major < 9 || (is_written && target_.letter == 0)) {
-      const char* const lack = target_.major < 9 ? "has no tensor copies" : "writes no tensor maps";
-      if (target_.major > 0) note(fmt::format("{}: {}: the target {}", what, instead, lack));
+    const TargetFacts target = facts_of(target_);
+    if (!target.has_tensor_copies || (is_written && !target.writes_maps)) {
+      const char* const lack =
+          target.has_tensor_copies ? "writes no tensor maps" : "has no tensor copies";
+      if (target_ != Target()) note(fmt::format("{}: {}: the target {}", what, instead, lack));
     } else if (!is_possible) {
       note(fmt::format("{}: {}: expected {}, got {}", what, instead, obstacle.expected,
                        obstacle.got));
@@ -155,7 +158,7 @@ class CopyChooser {
       copy.from.terms.multicast = true;
       return fmt::format(", a part from each of {} blocks into all", kernel_.cluster);
     }
-    if (is_vouched && has_multicast(target_)) refuse(copy, sides_of(copy), obstacle, loc);
+    if (is_vouched && facts_of(target_).has_multicast) refuse(copy, sides_of(copy), obstacle, loc);
     return fmt::format(", no multicast: {}, not {}", obstacle.got, obstacle.expected);
   }
 

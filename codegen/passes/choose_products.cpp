@@ -73,7 +73,7 @@ class ProductChooser {
       const bool everywhere = atom.instruction == ir::Instruction::mma;
       if (!fit.problem.empty()) {
         others.push_back(fmt::format("{}: {}", atom.name, fit.problem));
-      } else if (target_.major == 0 && !everywhere) {
+      } else if (target_ == Target() && !everywhere) {
         others.push_back(fmt::format("{}: no target is given", atom.name));
       } else if (const double clocks = atom.clocks(facts, fit.grid);
                  best == nullptr || clocks < best_clocks) {

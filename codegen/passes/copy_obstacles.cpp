@@ -7,6 +7,7 @@
 
 #include "codegen/thread_ir/tensor_copy_rules.h"
 #include "codegen/tile_ir/effects.h"
+#include "dsl/base/target_facts.h"
 
 namespace tessera::codegen {
 namespace {
@@ -245,10 +246,6 @@ class ObstacleFinder {
 
 }  // namespace
 
-bool has_multicast(Target target) {
-  return target.letter != 0 && (target.major == 9 || target.major == 10);
-}
-
 Obstacle find_obstacle(const CopyFacts& facts, const ir::Copy& copy, const Sides& sides,
                        const Divergence& in_block) {
   return ObstacleFinder(facts, copy, sides).find(in_block);
@@ -257,7 +254,7 @@ Obstacle find_obstacle(const CopyFacts& facts, const ir::Copy& copy, const Sides
 Obstacle find_multicast_obstacle(const CopyFacts& facts, const ir::Copy& copy,
                                  const Divergence& in_cluster, bool is_vouched) {
   const int64_t blocks = facts.kernel.cluster;
-  if (!has_multicast(facts.target)) {
+  if (!facts_of(facts.target).has_multicast) {
     return {"sm_90a or sm_100a", "another target", "leave out Multicast::required"};
   }
   if (blocks == 1) {

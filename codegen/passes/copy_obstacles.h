@@ -14,9 +14,6 @@
 
 namespace tessera::codegen {
 
-/// For other targets ptxas takes it and warns that it may be slow.
-bool has_multicast(Target target);
-
 /// A condition that is not proved; without words if all are.
 struct Obstacle {
   std::string expected, got, remedy;

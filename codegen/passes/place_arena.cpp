@@ -13,6 +13,7 @@
 #include "codegen/analysis/shared_lifetimes.h"
 #include "codegen/thread_ir/replace_shared.h"
 #include "dsl/base/error.h"
+#include "dsl/base/target_facts.h"
 #include "dsl/layout/swizzle.h"
 
 namespace tessera::codegen {
@@ -20,9 +21,9 @@ namespace {
 
 constexpr int64_t kArenaAlign = 128;
 constexpr int64_t kMbarrierBytes = 8;  // size and alignment
-constexpr int kDeviceThreads = 2048;   // of one SM
-constexpr int64_t kArenaLimit =
-    227 * 1024;  // limit of a block on sm_90; smaller devices report at load
+// The largest target's; smaller devices report at load.
+constexpr int kDeviceThreads = facts_of({9, 0, 'a'}).threads;
+constexpr int64_t kArenaLimit = facts_of({9, 0, 'a'}).shared_memory;
 
 int64_t round_up(int64_t bytes, int64_t align) {
   return (bytes + align - 1) / align * align;

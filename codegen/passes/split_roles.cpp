@@ -13,6 +13,7 @@
 #include "codegen/pipelines/take_range.h"
 #include "codegen/tile_ir/effects.h"
 #include "dsl/base/error.h"
+#include "dsl/base/target_facts.h"
 
 namespace tessera::codegen {
 namespace {
@@ -288,7 +289,7 @@ class RoleSplitter {
     const bool multiplies =
         std::any_of(from_.body.begin(), from_.body.end(),
                     [&](const ir::Stmt& stmt) { return any_in(stmt, is_product); });
-    const bool can_set = target_ == Target{9, 0, 'a'} && from_.threads % kWarpgroup == 0 &&
+    const bool can_set = facts_of(target_).moves_registers && from_.threads % kWarpgroup == 0 &&
                          from_.min_blocks_per_sm <= 1 && from_.threads + kWarpgroup <= kMostThreads;
     if (!multiplies || !can_set) return {};
     bool by_engine = true;
@@ -299,12 +300,11 @@ class RoleSplitter {
       }
     }
     constexpr int kByEngine = 24, kByPieces = 40;  // of the load role
-    constexpr int kMost = 248;                     // of a thread
     const int groups = from_.threads / kWarpgroup;
-    const int all = ir::registers_at_launch(from_.threads + kWarpgroup) * (groups + 1);
+    const int all = registers_at_launch(from_.threads + kWarpgroup) * (groups + 1);
     const int least = by_engine ? kByEngine : kByPieces;
-    const int compute = std::min((all - least) / groups / 8 * 8, kMost);
-    if (compute <= ir::registers_at_launch(from_.threads + kWarp)) return {};
+    const int compute = std::min((all - least) / groups / 8 * 8, kMaxLaunchRegisters);
+    if (compute <= registers_at_launch(from_.threads + kWarp)) return {};
     return {compute, std::min(all - compute * groups, kByPieces)};
   }
 

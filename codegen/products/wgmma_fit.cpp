@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "dsl/base/target_facts.h"
+
 namespace tessera::codegen {
 namespace {
 
@@ -82,7 +84,7 @@ class OperandFit {
 };
 
 Fit fit_shape(const ProductFacts& p) {
-  if (p.target.major != 0 && p.target != Target{9, 0, 'a'}) {
+  if (p.target != Target() && !facts_of(p.target).has_wgmma) {
     return {{}, fmt::format("{} has no wgmma", to_string(p.target))};
   }
   if (p.gemm.is_grid_given) {

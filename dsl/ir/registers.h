@@ -6,8 +6,6 @@
 
 namespace tessera::ir {
 
-constexpr int64_t kMaxRegisters = 255;  // of a thread
-
 /// At least so many registers of each of the `threads` that hold the fragment.
 inline int64_t registers_of(const Buffer& fragment, int64_t threads) {
   int64_t elements = 1;

@@ -331,14 +331,6 @@ struct Roles {
   };
   std::vector<Role> roles;
 };
-/// Registers of each thread at launch, of a block that has a multiprocessor to itself.
-///
-///   registers_at_launch(384);  // 168
-inline int registers_at_launch(int threads) {
-  constexpr int kRegisters = 65536, kMost = 248;
-  const int each = kRegisters / threads / 8 * 8;
-  return each < kMost ? each : kMost;
-}
 /// The threads of a role fill the next stage of a ring, or take what the next stage holds.
 struct RingTurn {
   int ring = 0;  // in Kernel::rings

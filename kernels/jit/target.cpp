@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "dsl/base/error.h"
+#include "dsl/base/target_facts.h"
 #include "kernels/jit/prepared.h"
 #include "runtime/driver/device.h"
 #include "runtime/runtime.h"
@@ -18,11 +19,6 @@ bool exists(Device device) {
   return device.is_cuda() && call_mode().until != CallMode::Until::named;
 }
 
-int cluster_limit(runtime::Target target) {
-  if (target.major < 9) return 1;
-  return target.major <= 10 ? 16 : 8;
-}
-
 runtime::Target target_of(Device device) {
   return exists(device) ? runtime::Runtime::instance().target_on(device.ordinal) : scope_target;
 }
@@ -30,18 +26,17 @@ runtime::Target target_of(Device device) {
 }  // namespace
 
 int cluster_limit(Device device) {
-  return cluster_limit(target_of(device));
+  return facts_of(target_of(device)).max_cluster;
 }
 
 int64_t shared_memory_limit(Device device) {
-  const runtime::Target target = target_of(device);
-  const bool is_small = target.major == 12 || (target.major == 8 && target.minor % 7 != 0);
-  if (is_small) return 99 * 1024;
-  return (target.major == 8 ? 163 : 227) * 1024;
+  return facts_of(target_of(device)).shared_memory;
 }
 
 bool has_group_products(Device device) {
-  return target_of(device).major == 9;
+  // A bundle may hold another target of the GPU than the host's choices are made for.
+  const runtime::Target target = target_of(device);
+  return facts_of(runtime::targets_that_run_on(target.major, target.minor).front()).has_wgmma;
 }
 
 void launch_in_clusters(Device device, const std::function<void(int limit)>& launch) {

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "dsl/base/interrupt.h"
+#include "dsl/base/target_facts.h"
 #include "runtime/check_source.h"
 #include "runtime/driver/driver.h"
 #include "runtime/nvrtc/nvrtc_use.h"
@@ -24,7 +25,7 @@ constexpr int kFirstVersionWithFamilies = 12090;  // sm_100f and its like
 
 void check_target(const Nvrtc& nvrtc, const KernelSource& source, Target target) {
   check_supported(target, source.op);
-  if (source.cluster > 1 && target.major < 9) {
+  if (source.cluster > 1 && facts_of(target).max_cluster == 1) {
     raise(ErrorKind::unsupported, source.op, "the target has no clusters of blocks",
           {.expected = "sm_90 or newer",
            .got = fmt::format("{}, clusters of {}", to_string(target), source.cluster),

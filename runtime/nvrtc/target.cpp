@@ -10,8 +10,7 @@
 namespace tessera::runtime {
 
 void check_supported(Target target, std::string_view op) {
-  const int oldest = target.letter == 'f' ? 100 : target.letter == 'a' ? 90 : 80;
-  if (target.number() >= oldest) return;
+  if (exists(target)) return;
   raise(ErrorKind::unsupported, op, fmt::format("no kernel can be made for {}", to_string(target)),
         {.expected = "sm_80 or newer; the letter a from sm_90a on, f from sm_100f on",
          .got = to_string(target)});
@@ -21,7 +20,7 @@ void check_supported(Target target, std::string_view op) {
 // devices only. Bundles with fewer variants use sm_100f or sm_90, see targets_that_run_on().
 Target choose_target(int major, int minor, std::span<const int> supported,
                      std::string_view compiler) {
-  const Target target{major, minor, major >= 9 ? 'a' : '\0'};
+  const Target target = targets_that_run_on(major, minor).front();
   if (std::find(supported.begin(), supported.end(), target.number()) == supported.end()) {
     raise(ErrorKind::unsupported, "", fmt::format("{} cannot compile for this device", compiler),
           {.expected = fmt::format("one of sm_{}", fmt::join(supported, ", sm_")),
@@ -29,20 +28,6 @@ Target choose_target(int major, int minor, std::span<const int> supported,
            .hint = "install an NVRTC that knows this device, or name one with TESSERA_NVRTC"});
   }
   return target;
-}
-
-std::vector<Target> targets_that_run_on(int major, int minor) {
-  std::vector<Target> targets;
-  if (major >= 9) targets.push_back({major, minor, 'a'});
-  for (int lower = minor; major >= 10 && lower >= 0; --lower)
-    targets.push_back({major, lower, 'f'});
-  for (int lower = minor; lower >= 0; --lower) targets.push_back({major, lower, 0});
-  return targets;
-}
-
-bool runs_on(Target target, int major, int minor) {
-  if (target.letter == 'a') return target.major == major && target.minor == minor;
-  return target.major == major && target.minor <= minor;
 }
 
 }  // namespace tessera::runtime

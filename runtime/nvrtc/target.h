@@ -1,9 +1,8 @@
 #pragma once
-// Targets that code exists for, and which of them a device runs.
+// The target that is compiled for a device.
 
 #include <span>
 #include <string_view>
-#include <vector>
 
 #include "dsl/base/api.h"
 #include "dsl/base/target.h"
@@ -11,7 +10,9 @@
 namespace tessera::runtime {
 
 using tessera::parse_target;
+using tessera::runs_on;
 using tessera::Target;
+using tessera::targets_that_run_on;
 using tessera::to_string;
 
 /// Throws an unsupported error for a target below sm_80 or one that does not exist: sm_89a, sm_90f.
@@ -22,11 +23,5 @@ TESSERA_API void check_supported(Target target, std::string_view op = "");
 /// there is no silent downgrade.
 TESSERA_API Target choose_target(int major, int minor, std::span<const int> supported,
                                  std::string_view compiler);
-
-/// Every target whose cubins run on a device, the most specific first: for 9.0 sm_90a, sm_90.
-TESSERA_API std::vector<Target> targets_that_run_on(int major, int minor);
-
-/// True if a cubin for `target` runs on a device of this capability.
-TESSERA_API bool runs_on(Target target, int major, int minor);
 
 }  // namespace tessera::runtime
