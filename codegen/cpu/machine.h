@@ -220,8 +220,8 @@ class Machine {
   void load_matrices(const Transfer& transfer, const std::byte* base);
   std::byte* product_columns(const Instr& instr, const SlotRange& range, int count);
   void multiply(const Instr& instr);
-  template <class Sum>
-  void multiply(const Instr& instr, const Product& product, const Sum& add);
+  template <class Sums>
+  void multiply(const Instr& instr, const Product& product, Sums& sums);
   /// The thread that receives `byte` of the row that `lane` names.
   static int receiver(const Transfer& transfer, int lane, int64_t byte);
 
@@ -235,8 +235,8 @@ class Machine {
   };
   void start_product(const Instr& instr);
   void await_products(size_t pending);
-  template <class Sum>
-  void multiply_group(const GroupProduct& product, const StartedProduct& started, const Sum& add);
+  template <class Sums>
+  void multiply_group(const GroupProduct& product, const StartedProduct& started, Sums& sums);
   /// Calls fn(row, k, element) for the elements of an operand.
   void read_matrix(const StartedProduct& started, const MatrixOperand& operand,
                    const SharedMatrix& matrix, int64_t begin,

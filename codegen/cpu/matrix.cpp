@@ -1,5 +1,6 @@
 // Tensor-core instructions: matrix loads and products of whole warps.
 
+#include <array>
 #include <cstring>
 
 #include "codegen/cpu/machine.h"
@@ -74,44 +75,47 @@ void Machine::multiply(const Instr& instr) {
   const Product& product = code_.products[static_cast<size_t>(instr.index)];
   const DType a = storage(product.a.storage).array->dtype;
   const DType b = storage(product.b.storage).array->dtype;
-  with_sum(launch_.arithmetic, a, b, ir::Instruction::mma,
-           [&](const auto& sum) { multiply(instr, product, sum); });
+  const int depth = 32 / bytes(a);
+  with_product(launch_.arithmetic, a, b, ir::Instruction::mma, kMmaRows, kColumns, depth,
+               [&](auto& sums) { multiply(instr, product, sums); });
 }
 
-template <class Sum>
-void Machine::multiply(const Instr& instr, const Product& product, const Sum& add) {
+template <class Sums>
+void Machine::multiply(const Instr& instr, const Product& product, Sums& sums) {
   const Storage& left = storage(product.a.storage);
   const Storage& right = storage(product.b.storage);
   const Storage& sum = storage(product.c.storage);
   const int left_bytes = bytes(left.array->dtype), right_bytes = bytes(right.array->dtype);
   const int per_register = 4 / left_bytes;
-  const int depth = 8 * per_register;
   const std::byte* a_columns = product_columns(instr, product.a, 4 * per_register);
   const std::byte* b_columns = product_columns(instr, product.b, 2 * per_register);
   std::byte* c_columns = product_columns(instr, product.c, 4);
 
   for_each_first_thread(mask(), [&](int first) {
-    typename Sum::Operand a[kMmaRows][kMaxDepth];
-    typename Sum::Operand b[kColumns][kMaxDepth];
+    sums.clear();
     for (int lane = 0; lane < kWarpSize; ++lane) {
       for (int element = 0; element < 4 * per_register; ++element) {
         const int reg = element / per_register;
         const int k = reg / 2 * 4 * per_register + lane % 4 * per_register + element % per_register;
-        a[lane / 4 + reg % 2 * 8][k] =
-            add.left(a_columns + element * left.stride + (first + lane) * left_bytes);
+        sums.set_left(lane / 4 + reg % 2 * 8, k,
+                      a_columns + element * left.stride + (first + lane) * left_bytes);
       }
       for (int element = 0; element < 2 * per_register; ++element) {
         const int reg = element / per_register;
         const int k = reg * 4 * per_register + lane % 4 * per_register + element % per_register;
-        b[lane / 4][k] =
-            add.right(b_columns + element * right.stride + (first + lane) * right_bytes);
+        sums.set_right(lane / 4, k,
+                       b_columns + element * right.stride + (first + lane) * right_bytes);
       }
     }
-    for (int lane = 0; lane < kWarpSize; ++lane) {
-      for (int element = 0; element < 4; ++element) {
-        std::byte* at = c_columns + element * sum.stride + (first + lane) * 4;
-        add(at, a[lane / 4 + element / 2 * 8], b[lane % 4 * 2 + element % 2], depth);
-      }
+    for (int row = 0; row < kMmaRows; ++row) {
+      std::array<uint32_t, kColumns> c;
+      const auto at = [&](int column) {
+        return c_columns + (row / 8 * 2 + column % 2) * sum.stride +
+               (first + row % 8 * 4 + column / 2) * 4;
+      };
+      for (int j = 0; j < kColumns; ++j) std::memcpy(&c[static_cast<size_t>(j)], at(j), 4);
+      sums.add_row(row, c.data());
+      for (int j = 0; j < kColumns; ++j) std::memcpy(at(j), &c[static_cast<size_t>(j)], 4);
     }
   });
 }

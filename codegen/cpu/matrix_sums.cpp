@@ -4,7 +4,6 @@
 #include <array>
 #include <bit>
 
-#include "codegen/cpu/formats.h"
 #include "dsl/base/error.h"
 
 namespace tessera::codegen::cpu {
@@ -90,7 +89,8 @@ int64_t shifted(int64_t value, int32_t left) {
   return left < -62 ? 0 : value >> -left;
 }
 
-/// Truncates total * 2^quantum to f32.
+}  // namespace
+
 uint32_t truncated(int64_t total, int32_t quantum, int stored) {
   if (total == 0) return 0;
   const uint32_t sign = total < 0 ? kSign : 0;
@@ -106,8 +106,6 @@ uint32_t truncated(int64_t total, int32_t quantum, int stored) {
   return sign | static_cast<uint32_t>(exponent + 127) << 23 |
          (mantissa << (23 - stored) & 0x7FFFFF);
 }
-
-}  // namespace
 
 Factor factor_of(DType dtype, uint32_t raw) {
   return factor_of(format_of(dtype), dtype == DType::f32 ? raw >> 13 : raw);
@@ -151,22 +149,6 @@ uint32_t sum_of_products(uint32_t c, const Factor* a, const Factor* b, int count
     total += terms[i].negative ? -value : value;
   }
   return truncated(total, quantum, rule.stored);
-}
-
-uint32_t emulated_sum(uint32_t c, const Factor* a, const Factor* b, int count) {
-  uint32_t sum = 0;
-  for (const bool low : {true, false}) {
-    std::array<Factor, 16> x, y;
-    int size = 0;
-    for (int k = 0; k < count; ++k) {
-      if ((k % 4 < 2) != low) continue;
-      x.at(static_cast<size_t>(size)) = a[k];
-      y.at(static_cast<size_t>(size++)) = b[k];
-    }
-    sum = sum_of_products(sum, x.data(), y.data(), size, kLongSums);
-  }
-  const float total = std::bit_cast<float>(sum) + std::bit_cast<float>(c);
-  return std::bit_cast<uint32_t>(F32::encode(total));
 }
 
 }  // namespace tessera::codegen::cpu

@@ -15,6 +15,8 @@
 
 namespace tessera::codegen::cpu {
 
+inline constexpr int kMaxDepth = 32;  // of an instruction: bytes
+
 /// A factor of a product as tensor cores decompose it: significand * 2^place, and the exponent of its
 /// leading place. Subnormals have the exponent of the smallest normal number.
 struct Factor {
@@ -39,8 +41,7 @@ inline constexpr SumRule kShortSums{13, 13};  // 8-bit floats by wgmma
 /// The bits of c + a[0] * b[0] + .. of one instruction; c has the bits of an f32. A NaN is 0x7FFFFFFF.
 uint32_t sum_of_products(uint32_t c, const Factor* a, const Factor* b, int count, SumRule rule);
 
-/// 8-bit floats by mma.sync on sm_90: sums the products of k % 4 < 2, then the others, by the rule of
-/// f16 from +0, and adds c in f32. The factors are widened.
-uint32_t emulated_sum(uint32_t c, const Factor* a, const Factor* b, int count);
+/// Truncates total * 2^quantum to the bits of an f32 with so many stored mantissa bits.
+uint32_t truncated(int64_t total, int32_t quantum, int stored);
 
 }  // namespace tessera::codegen::cpu

@@ -1,20 +1,19 @@
 #pragma once
-// The sums of matrix instructions in the executor: decodes operands and computes one element of the
-// product at a time.
+// The sums of matrix instructions in the executor: one object per instruction decodes the operands and adds a
+// row of the product at a time.
 
 #include <bit>
 #include <cstddef>
 #include <cstring>
+#include <vector>
 
 #include "codegen/cpu/executor.h"
 #include "codegen/cpu/formats.h"
-#include "codegen/cpu/matrix_sums.h"
+#include "codegen/cpu/hardware_product.h"
 #include "dsl/base/error.h"
 #include "dsl/ir/tile.h"
 
 namespace tessera::codegen::cpu {
-
-inline constexpr int kMaxDepth = 32;  // of a product of bytes
 
 template <class T>
 T read_raw(const std::byte* at) {
@@ -43,67 +42,60 @@ inline double operand_value(DType dtype, const std::byte* at) {
   }
 }
 
-/// The sum of Builder::gemm: c and the exact products in f64, in ascending k, one rounding. Integers wrap.
-class ExactSum {
+/// One matrix instruction with the sums of Builder::gemm: c and the exact products in f64, in ascending k, one
+/// rounding. Integers wrap. The members are those of HardwareProduct.
+class ExactProduct {
  public:
-  using Operand = double;
-  ExactSum(DType a, DType b) : a_(a), b_(b) {}
+  ExactProduct(DType a, DType b, int rows, int columns, int depth)
+      : a_dtype_(a),
+        b_dtype_(b),
+        columns_(columns),
+        depth_(depth),
+        a_(static_cast<size_t>(rows * depth)),
+        b_(static_cast<size_t>(columns * depth)),
+        totals_(static_cast<size_t>(columns)) {}
 
-  Operand left(const std::byte* at) const { return operand_value(a_, at); }
-  Operand right(const std::byte* at) const { return operand_value(b_, at); }
-  /// Adds to the 32 bits at `c`.
-  void operator()(std::byte* c, const Operand* row, const Operand* column, int depth) const {
-    const auto before = read_raw<uint32_t>(c);
-    const bool integers = a_ == DType::i8;
-    double total = integers ? static_cast<double>(static_cast<int32_t>(before))
-                            : static_cast<double>(std::bit_cast<float>(before));
-    for (int k = 0; k < depth; ++k) total += row[k] * column[k];
-    const uint32_t after = integers
-                               ? static_cast<uint32_t>(static_cast<int64_t>(total))
-                               : std::bit_cast<uint32_t>(F32::encode(static_cast<float>(total)));
-    std::memcpy(c, &after, sizeof after);
+  void clear() {}
+  void set_left(int row, int k, const std::byte* element) {
+    a_[static_cast<size_t>(row * depth_ + k)] = operand_value(a_dtype_, element);
   }
-
- private:
-  DType a_, b_;
-};
-
-/// The sum of the tensor cores of sm_90, of floats.
-class HardwareSum {
- public:
-  using Operand = Factor;
-  HardwareSum(DType a, DType b, ir::Instruction instruction)
-      : a_(a), b_(b), is_8_bit_(bits(a) == 8), by_mma_(instruction == ir::Instruction::mma) {}
-
-  Operand left(const std::byte* at) const { return factor(a_, at); }
-  Operand right(const std::byte* at) const { return factor(b_, at); }
-  void operator()(std::byte* c, const Operand* row, const Operand* column, int depth) const {
-    const auto before = read_raw<uint32_t>(c);
-    const uint32_t after =
-        is_8_bit_ && by_mma_
-            ? emulated_sum(before, row, column, depth)
-            : sum_of_products(before, row, column, depth, is_8_bit_ ? kShortSums : kLongSums);
-    std::memcpy(c, &after, sizeof after);
+  void set_right(int column, int k, const std::byte* element) {
+    b_[static_cast<size_t>(k * columns_ + column)] = operand_value(b_dtype_, element);
   }
-
- private:
-  Operand factor(DType dtype, const std::byte* at) const {
-    if (is_8_bit_) {
-      const auto raw = read_raw<uint8_t>(at);
-      return by_mma_ ? widened_factor_of(dtype, raw) : factor_of(dtype, raw);
+  void add_row(int row, uint32_t* sums) {
+    const bool integers = a_dtype_ == DType::i8;
+    double* const totals = totals_.data();
+    for (int j = 0; j < columns_; ++j) {
+      totals[j] = integers ? static_cast<double>(static_cast<int32_t>(sums[j]))
+                           : static_cast<double>(std::bit_cast<float>(sums[j]));
     }
-    return factor_of(dtype, bits(dtype) == 16 ? read_raw<uint16_t>(at) : read_raw<uint32_t>(at));
+    for (int k = 0; k < depth_; ++k) {
+      const double left = a_[static_cast<size_t>(row * depth_ + k)];
+      const double* const right = &b_[static_cast<size_t>(k * columns_)];
+      for (int j = 0; j < columns_; ++j) totals[j] += left * right[j];
+    }
+    for (int j = 0; j < columns_; ++j) {
+      sums[j] = integers ? static_cast<uint32_t>(static_cast<int64_t>(totals[j]))
+                         : std::bit_cast<uint32_t>(F32::encode(static_cast<float>(totals[j])));
+    }
   }
 
-  DType a_, b_;
-  bool is_8_bit_, by_mma_;
+ private:
+  DType a_dtype_, b_dtype_;
+  int columns_, depth_;
+  std::vector<double> a_, b_, totals_;  // a [rows, depth], b [depth, columns]
 };
 
-/// Calls f(const Sum&) with the sum for the operands of an instruction.
+/// Calls f(product) with an instruction of the given sums.
 template <class F>
-void with_sum(Arithmetic arithmetic, DType a, DType b, ir::Instruction instruction, const F& f) {
-  if (arithmetic == Arithmetic::target && a != DType::i8) return f(HardwareSum(a, b, instruction));
-  f(ExactSum(a, b));
+void with_product(Arithmetic arithmetic, DType a, DType b, ir::Instruction instruction, int rows,
+                  int columns, int depth, const F& f) {
+  if (arithmetic == Arithmetic::target && a != DType::i8) {
+    HardwareProduct product(a, b, instruction, rows, columns, depth);
+    return f(product);
+  }
+  ExactProduct product(a, b, rows, columns, depth);
+  f(product);
 }
 
 }  // namespace tessera::codegen::cpu

@@ -71,9 +71,11 @@ void Machine::await_products(size_t pending) {
   while (groups.size() > pending) {
     for (const StartedProduct& started : groups.front()) {
       const GroupProduct& product = code_.group_products[static_cast<size_t>(started.instr->index)];
-      with_sum(launch_.arithmetic, product.node.left_dtype(), product.node.right.first.array->dtype,
-               ir::Instruction::wgmma,
-               [&](const auto& sum) { multiply_group(product, started, sum); });
+      const Wgmma& node = product.node;
+      with_product(launch_.arithmetic, node.left_dtype(), node.right.first.array->dtype,
+                   ir::Instruction::wgmma, kWgmmaRows, static_cast<int>(node.columns()),
+                   static_cast<int>(node.right.depth()),
+                   [&](auto& sums) { multiply_group(product, started, sums); });
       if (!code_.checked) continue;
       set_sums_there(started, true);
       set_operands_busy(started, false);
@@ -144,15 +146,11 @@ void Machine::read_matrix(
   });
 }
 
-template <class Sum>
+template <class Sums>
 void Machine::multiply_group(const GroupProduct& product, const StartedProduct& started,
-                             const Sum& add) {
+                             Sums& sums) {
   const Wgmma& node = product.node;
-  const int depth = static_cast<int>(node.right.depth());
-  using Operand = typename Sum::Operand;
-  std::vector<Operand> a(static_cast<size_t>(kWgmmaRows * depth));
-  std::vector<Operand> b(static_cast<size_t>(node.columns() * depth));
-  const auto at = [depth](int64_t row, int64_t k) { return static_cast<size_t>(row * depth + k); };
+  sums.clear();
   if (node.a.array) {
     const Storage& left = storage(product.a.storage);
     const int size = bytes(left.array->dtype), per_register = 4 / size;
@@ -164,26 +162,36 @@ void Machine::multiply_group(const GroupProduct& product, const StartedProduct& 
         const int lane = thread % kWarpSize;
         const int row = thread / kWarpSize * 16 + lane / 4 + reg % 2 * 8;
         const int k = reg / 2 * 4 * per_register + lane % 4 * per_register + element % per_register;
-        a[at(row, k)] = add.left(registers + (started.first + thread) * size);
+        sums.set_left(row, k, registers + (started.first + thread) * size);
       }
     }
   } else {
-    read_matrix(
-        started, product.left, node.left, started.left,
-        [&](int64_t row, int64_t k, const std::byte* from) { a[at(row, k)] = add.left(from); });
+    read_matrix(started, product.left, node.left, started.left,
+                [&](int64_t row, int64_t k, const std::byte* from) {
+                  sums.set_left(static_cast<int>(row), static_cast<int>(k), from);
+                });
   }
-  read_matrix(
-      started, product.right, node.right, started.right,
-      [&](int64_t row, int64_t k, const std::byte* from) { b[at(row, k)] = add.right(from); });
+  read_matrix(started, product.right, node.right, started.right,
+              [&](int64_t column, int64_t k, const std::byte* from) {
+                sums.set_right(static_cast<int>(column), static_cast<int>(k), from);
+              });
   const Storage& sum = storage(product.c.storage);
-  for (int slot = 0; slot < node.columns() / 2; ++slot) {
-    std::byte* registers = register_column(*started.instr, sum, started.c + slot);
-    for (int thread = 0; thread < kGroup; ++thread) {
-      const int lane = thread % kWarpSize;
-      const int row = thread / kWarpSize * 16 + lane / 4 + slot / 2 % 2 * 8;
-      const int column = slot / 4 * 8 + lane % 4 * 2 + slot % 2;
-      add(registers + (started.first + thread) * 4, &a[at(row, 0)], &b[at(column, 0)], depth);
-    }
+  const auto columns = static_cast<size_t>(node.columns());
+  std::vector<std::byte*> slots(columns / 2);
+  for (size_t slot = 0; slot < slots.size(); ++slot) {
+    slots[slot] = register_column(*started.instr, sum, started.c + static_cast<int64_t>(slot)) +
+                  started.first * 4;
+  }
+  std::vector<uint32_t> c(columns);
+  for (int row = 0; row < kWgmmaRows; ++row) {
+    const size_t thread = static_cast<size_t>(row / 16 * kWarpSize + row % 8 * 4);
+    const size_t half = static_cast<size_t>(row / 8 % 2);
+    const auto at = [&](size_t column) {
+      return slots[column / 8 * 4 + half * 2 + column % 2] + (thread + column % 8 / 2) * 4;
+    };
+    for (size_t j = 0; j < columns; ++j) std::memcpy(&c[j], at(j), 4);
+    sums.add_row(row, c.data());
+    for (size_t j = 0; j < columns; ++j) std::memcpy(at(j), &c[j], 4);
   }
 }
 

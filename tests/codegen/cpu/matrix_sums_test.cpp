@@ -2,14 +2,17 @@
 
 #include "codegen/cpu/matrix_sums.h"
 
+#include <array>
 #include <bit>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <random>
 #include <sstream>
 #include <string>
 #include <vector>
 
+#include "codegen/cpu/hardware_product.h"
 #include "tests/support/catch.h"
 #include "tests/support/places.h"
 
@@ -60,15 +63,19 @@ uint32_t integer_sum(const Recorded& sum) {
 uint32_t modelled(const Recorded& sum) {
   if (sum.dtype == "s8") return integer_sum(sum);
   const DType dtype = sum.dtype == "tf32" ? DType::f32 : dtype_from_name(sum.dtype).value();
-  const bool is_8_bit = bits(dtype) == 8, emulated = is_8_bit && sum.instruction == "mma";
-  std::vector<Factor> a, b;
-  const auto factor =
-      emulated ? widened_factor_of : static_cast<Factor (*)(DType, uint32_t)>(factor_of);
-  for (const uint32_t raw : sum.a) a.push_back(factor(dtype, raw));
-  for (const uint32_t raw : sum.b) b.push_back(factor(dtype, raw));
-  const auto count = static_cast<int>(a.size());
-  if (emulated) return emulated_sum(sum.before, a.data(), b.data(), count);
-  return sum_of_products(sum.before, a.data(), b.data(), count, is_8_bit ? kShortSums : kLongSums);
+  const auto count = static_cast<int>(sum.a.size());
+  const bool by_mma = sum.instruction == "mma";
+  HardwareProduct product(dtype, dtype, by_mma ? ir::Instruction::mma : ir::Instruction::wgmma, 1,
+                          1, count);
+  product.clear();
+  for (int k = 0; k < count; ++k) {
+    const auto at = static_cast<size_t>(k);
+    product.set_left(0, k, reinterpret_cast<const std::byte*>(&sum.a[at]));
+    product.set_right(0, k, reinterpret_cast<const std::byte*>(&sum.b[at]));
+  }
+  uint32_t after = sum.before;
+  product.add_row(0, &after);
+  return after;
 }
 
 /// Checks every sum of the file; returns how many there are.
@@ -122,4 +129,56 @@ TEST_CASE("long sums of 8-bit floats by wgmma lose what is promoted", "[cpu][mat
   };
   CHECK(sum_of(4) == 204672);    // every 128 of k
   CHECK(sum_of(128) == 200704);  // never
+}
+
+TEST_CASE("rows of sums have the bits of single sums", "[cpu][matrix]") {
+  constexpr int kRows = 3, kColumns = 9;
+  std::mt19937 random(11);
+  for (const DType dtype : {DType::bf16, DType::f16, DType::f32, DType::e4m3, DType::e5m2}) {
+    const bool is_8_bit = bits(dtype) == 8;
+    const int depth = 32 / bytes(dtype), width = bits(dtype);
+    const SumRule rule = is_8_bit ? kShortSums : kLongSums;
+    for (int round = 0; round < 200; ++round) {
+      // Numbers of like sizes, of any size, or any bits: subnormals, infinities, NaN.
+      const int kind = round % 3;
+      const auto draw = [&](bool is_sum) {
+        const auto raw = static_cast<uint32_t>(random());
+        const int bits_of_it = is_sum ? 32 : width;
+        const uint32_t value = bits_of_it == 32 ? raw : raw & ((1u << bits_of_it) - 1);
+        if (kind == 2 || raw % 17 == 0) return raw % 17 == 0 ? 0u : value;
+        const bool is_wide = is_sum || dtype == DType::bf16 || dtype == DType::f32;
+        const uint32_t exponent = kind == 1 ? raw / 7 % 200 + 20 : 125 + raw / 7 % 4;
+        if (is_wide) return (value & ~(0xFFu << (bits_of_it - 9))) | exponent << (bits_of_it - 9);
+        return value;
+      };
+      HardwareProduct product(dtype, dtype, ir::Instruction::wgmma, kRows, kColumns, depth);
+      std::vector<Factor> a, b;
+      product.clear();
+      for (int row = 0; row < kRows; ++row) {
+        for (int k = 0; k < depth; ++k) {
+          const uint32_t raw = row == 2 && round % 4 == 0 ? 0 : draw(false);  // padding
+          a.push_back(factor_of(dtype, raw));
+          product.set_left(row, k, reinterpret_cast<const std::byte*>(&raw));
+        }
+      }
+      for (int column = 0; column < kColumns; ++column) {
+        for (int k = 0; k < depth; ++k) {
+          const uint32_t raw = draw(false);
+          b.push_back(factor_of(dtype, raw));
+          product.set_right(column, k, reinterpret_cast<const std::byte*>(&raw));
+        }
+      }
+      for (int row = 0; row < kRows; ++row) {
+        std::array<uint32_t, kColumns> before{}, after{};
+        for (uint32_t& one : before) one = draw(true);
+        after = before;
+        product.add_row(row, after.data());
+        for (size_t j = 0; j < kColumns; ++j) {
+          CAPTURE(dtype, round, row, j, before[j]);
+          REQUIRE(after[j] == sum_of_products(before[j], &a[static_cast<size_t>(row * depth)],
+                                              &b[j * static_cast<size_t>(depth)], depth, rule));
+        }
+      }
+    }
+  }
 }
