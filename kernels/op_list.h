@@ -80,3 +80,4 @@ OP(topk_select);
 OP(topk_plan);
 OP(hash_gate);
 OP(mask_padded_topk);
+OP(attention_fwd);

@@ -9,7 +9,7 @@
 namespace tessera::codegen {
 namespace {
 
-constexpr int64_t kGroup = 128;  // threads that issue one instruction
+constexpr int64_t kGroup = 128, kWarp = 32;  // threads that issue one instruction, and of a warp
 constexpr int64_t kRows = 64, kMaxWgmmaColumns = 256;
 
 bool is_legal(int64_t n, DType operand) {
@@ -87,7 +87,9 @@ Fit fit_shape(const ProductFacts& p) {
   if (p.target != Target() && !facts_of(p.target).has_wgmma) {
     return {{}, fmt::format("{} has no wgmma", to_string(p.target))};
   }
-  if (p.gemm.is_grid_given) {
+  // With all warps along the rows wgmma holds the sum as mma.sync does: one kernel for targets with and without it.
+  const bool is_by_rows = p.gemm.warps.rows == p.threads.count / kWarp && p.gemm.warps.columns == 1;
+  if (p.gemm.is_grid_given && !(p.gemm.instruction == ir::Instruction::wgmma && is_by_rows)) {
     return {{},
             "the grid of warps is given",
             "leave out warp_rows and warp_columns: wgmma has a grid of its own"};
@@ -173,6 +175,7 @@ Fit fit_wgmma(const ProductFacts& p) {
   for (int64_t rows = groups; rows > 0; --rows) {
     if (groups % rows != 0) continue;
     const layout::WarpGrid grid{rows, groups / rows};
+    if (p.gemm.is_grid_given && grid.columns != 1) break;
     if (p.m() % (kRows * rows) != 0 || p.n() % grid.columns != 0) continue;
     if (!shares_parts(p, grid)) continue;
     const std::vector<int64_t> parts = wgmma_parts(p.n() / grid.columns, p.dtype());

@@ -177,7 +177,8 @@ std::string Case::dtype_word(std::string_view tensor) const {
   const auto named = dtypes_.find(tensor);
   if (named != dtypes_.end() && named->second != "given") return named->second;
   const TensorRule* rule = parsed_->signature.find_tensor(tensor);
-  return rule->dtypes.empty() ? "f32" : rule->dtypes.front();
+  const std::string word = rule->dtypes.empty() ? "f32" : rule->dtypes.front();
+  return word.starts_with("as ") ? dtype_word(word.substr(3)) : word;
 }
 
 int64_t Case::operator[](std::string_view name) const {

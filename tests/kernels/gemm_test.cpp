@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "kernels/gemm/bf16_kernel.h"
+#include "tests/reference/tensor_core.h"
 #include "tests/support/ops/mutants.h"
 #include "tests/support/ops/op_errors.h"
 #include "tests/support/ops/products.h"

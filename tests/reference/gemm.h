@@ -8,21 +8,6 @@
 
 namespace tessera::reference {
 
-/// How many bits below the largest term a tensor core keeps of a term, and of the mantissa of a sum.
-struct TensorCore {
-  int kept = 25, stored = 23;
-};
-
-/// One instruction: c + the sum of a[i] * b[i], where a and b hold codes of `format`. A product with a
-/// zero factor takes no part, nor does c = 0. Other terms are truncated toward zero to `kept` bits
-/// below the largest exponent among them, where a product has the sum of its factors' exponents and a
-/// subnormal factor the exponent of the smallest normal number. They are added exactly, and the sum is
-/// truncated to `stored` bits of mantissa. A NaN is 0x7FFFFFFF, an empty sum +0.
-///
-/// Returns the bits of an f32.
-uint32_t tensor_core_sum(TensorCore core, DType format, uint32_t c, std::span<const uint32_t> a,
-                         std::span<const uint32_t> b);
-
 /// out[m, n] = bias[n] + the sum over k of a[m, k] * b[n, k], in steps of 16 of k.
 ///
 ///   a, b      bf16 [M, K], [N, K]

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "dsl/base/error.h"
+#include "tests/reference/attention.h"
 #include "tests/reference/e5m6.h"
 #include "tests/reference/engram.h"
 #include "tests/reference/engram_bwd.h"
@@ -552,6 +553,7 @@ Runner runner(const std::string& op) {
       return compose(op, inputs, params, runner);
     };
   }
+  if (Runner attention = attention_runner(op)) return attention;
   if (Runner product = gemm_runner(op)) return product;
   return serving_runner(op);
 }

@@ -31,4 +31,7 @@
   }                                                 \
   TEST_CASE(name ": serving", tags) {               \
     check("serving");                               \
+  }                                                 \
+  TEST_CASE(name ": attention", tags) {             \
+    check("attention");                             \
   }

@@ -190,8 +190,8 @@ TEST_CASE("the contract's tables are read as they are written", "[list][contract
 }
 
 TEST_CASE("the tests of every family leave out none", "[list]") {
-  const std::set<std::string> tested = {"moe", "quant",    "transpose", "engram",
-                                        "mhc", "modeling", "gemm",      "serving"};
+  const std::set<std::string> tested = {"moe",      "quant", "transpose", "engram",   "mhc",
+                                        "modeling", "gemm",  "serving",   "attention"};
   std::set<std::string> families;
   for (const kernels::OpInfo& op : kernels::ops()) families.insert(op.family);
   CHECK(families == tested);
@@ -245,7 +245,7 @@ TEST_CASE("the contract's rows equal those of the specification beside the repos
   const char* given = std::getenv("TESSERA_SPEC_DIR");
   const bool is_given = given != nullptr && *given != '\0';
   const std::string folder = is_given ? given : test::in_source("../shared/specs");
-  for (const char* file : {"/ops.md", "/serving.md"}) {
+  for (const char* file : {"/ops.md", "/serving.md", "/attention.md"}) {
     if (std::filesystem::exists(folder + file)) continue;
     TESSERA_SKIP("no specification " + folder + file + " (set TESSERA_SPEC_DIR)");
   }
@@ -253,7 +253,8 @@ TEST_CASE("the contract's rows equal those of the specification beside the repos
   const std::string specification =
       tests::read_text(folder + "/ops.md") +
       "\n### 2.8 serving (its tables stand in sections of their own)\n" +
-      with_common_names(tests::read_text(folder + "/serving.md"));
+      with_common_names(tests::read_text(folder + "/serving.md")) +
+      "\n### 2.9 attention (the same)\n" + tests::read_text(folder + "/attention.md");
   std::vector<std::string> names = tests::spec_ops(contract);
   std::erase_if(names, [](const std::string& name) {
     return kInSentences.contains(name) || kWiderThere.contains(name);

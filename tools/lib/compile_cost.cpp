@@ -90,6 +90,7 @@ std::string mark_of(const CompileCost& cost) {
 CompileLimit compile_limit(const kernels::OpInfo& op) {
   const bool is_fused = op.name.starts_with("swiglu");
   const bool only_moves = op.family == "transpose" || (op.family == "quant" && !is_fused);
+  if (op.family == "attention") return {60, 800};  // two products, and what stands between them
   return only_moves ? CompileLimit{15, 100} : CompileLimit{60, 400};
 }
 

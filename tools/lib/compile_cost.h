@@ -18,7 +18,7 @@ struct CompileLimit {
   double lower_ms = 0, nvrtc_ms = 0;
 };
 
-/// 15 and 100 ms for casts and transposes, 60 and 400 ms for ops that compute more.
+/// 15 and 100 ms for casts and transposes, 60 and 400 ms for ops that compute more, 60 and 800 ms for attention.
 CompileLimit compile_limit(const kernels::OpInfo& op);
 
 struct CompileCost {

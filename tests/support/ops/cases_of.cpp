@@ -3,6 +3,7 @@
 #include <map>
 #include <stdexcept>
 
+#include "tests/support/ops/attention_cases.h"
 #include "tests/support/ops/op_cases.h"
 
 namespace tessera::test {
@@ -89,6 +90,7 @@ const std::map<std::string, std::vector<OpCase> (*)()> kCases = {
     {"topk_plan", topk_plan_cases},
     {"hash_gate", hash_gate_cases},
     {"mask_padded_topk", mask_padded_topk_cases},
+    {"attention_fwd", attention_fwd_cases},
 };
 
 }  // namespace

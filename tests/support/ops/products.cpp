@@ -26,6 +26,8 @@ void run_with_target_sums(const ir::Kernel& kernel, const char* target, const Na
     const codegen::Param& param = program.params[i];
     if (param.array) {
       arguments[i].tensor = given.tensors.at(param.name);
+    } else if (const auto number = given.numbers.find(param.name); number != given.numbers.end()) {
+      arguments[i].number = number->second;
     } else {
       arguments[i].integer = given.dims.at(param.name);
     }

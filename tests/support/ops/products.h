@@ -17,7 +17,8 @@ void check_products(const std::string& op, const std::vector<OpCase>& cases);
 /// The arguments of a kernel by the names of its parameters.
 struct NamedArguments {
   std::map<std::string, TensorView> tensors;
-  std::map<std::string, int64_t> dims;  // scalars and strides too
+  std::map<std::string, int64_t> dims;         // integer scalars and strides too
+  std::map<std::string, double> numbers = {};  // float scalars
 };
 
 /// Runs a kernel as lowered for `target` on the executor, with all traps and with the sums of the tensor

@@ -1,0 +1,38 @@
+#pragma once
+// The kernel of attention_fwd.
+
+#include <cstdint>
+
+#include "dsl/builder.h"
+
+namespace tessera::kernels::attention {
+
+/// What a block computes at a time; no bit depends on it.
+struct ForwardTile {
+  int32_t rows;      // queries
+  int32_t stages;    // tiles of keys or of values on their way; 0: none
+  int32_t by_roles;  // 1: one role loads, another multiplies
+  /// By roles. 1: as many blocks as run at once, each of them takes several tiles.
+  int32_t is_persistent = 0;
+  /// By roles. 1: out goes through shared memory, from where the copy engine writes it.
+  int32_t is_staged = 0;
+};
+
+/// Everything that generated code depends on.
+struct ForwardSpec {
+  int32_t width, value_width;                          // of a head: dk, dv
+  int32_t is_f16;                                      // else bf16
+  int32_t q_vector, k_vector, v_vector, out_vector;    // elements that rows begin at multiples of
+  int32_t has_left, has_right, has_softcap, has_sink;  // 0 or 1
+  int32_t has_q_lengths, has_k_lengths;
+  ForwardTile tile;
+
+  /// Keys of a block: a part of the op's definition.
+  int64_t keys() const { return width > 192 ? 64 : 128; }
+};
+
+/// Scalars besides the tensors: c, cap (f32), left, right, section (i32). Blocks of the grid take `section`
+/// pairs of request and head at a time.
+ir::Kernel build_forward(const ForwardSpec& spec);
+
+}  // namespace tessera::kernels::attention

@@ -1,0 +1,16 @@
+#pragma once
+// Requirements of the attention family beyond the notation of signatures.
+
+#include "kernels/signature/call.h"
+
+namespace tessera::kernels::attention {
+
+/// Scale, cap and extents of heads. Errors: argument or unsupported.
+void require_forward(const Call& c);
+
+/// The scale of a call: its parameter, else dk^-0.5.
+double scale_of(const Call& c);
+/// What f32 scores are multiplied by before the exponential of base 2, in double.
+double factor_of(const Call& c);
+
+}  // namespace tessera::kernels::attention

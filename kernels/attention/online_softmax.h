@@ -1,0 +1,43 @@
+#pragma once
+// The running softmax of the rows of a tile, in the canonical order of the op's definition.
+//
+// A row keeps the maximum `top` of its raw scores, top * c, and 32 classes of partial sums: key j of a block is of
+// class (j mod 8, j div 16 mod 4). A thread of the tensor cores holds scores of few classes, so a score costs
+// one addition and no exchange until the end. A row that has seen no key has top = -inf and sums of 0. NaN
+// needs no care: max drops it, but its p is NaN, and so are a sum and all results of the row from then on.
+
+#include <functional>
+
+#include "dsl/builder.h"
+
+namespace tessera::kernels::attention {
+
+class OnlineSoftmax {
+ public:
+  /// Fragments of `rows` queries by `keys` keys. `c` is scale * log2 e.
+  OnlineSoftmax(dsl::Builder& k, DType dtype, int64_t rows, int64_t keys, int64_t value_width,
+                const dsl::Value& c);
+
+  /// Before the first block.
+  void start();
+  /// From the scores of a block, -inf where a row does not see the key, to p. `out` stays as it is.
+  void step();
+  /// Before the products of p and values are added to `out`.
+  void rescale_out();
+  /// Of row r: its sum, and its maximum times c. A row without keys is empty.
+  struct Row {
+    dsl::Value r, sum, scaled, is_empty;
+  };
+  /// Divides `out` by what `divisor` returns for each row; 0 where a row is empty.
+  void finish(const std::function<dsl::Value(const Row&)>& divisor);
+
+  dsl::Ref scores, p, out;
+
+ private:
+  dsl::Builder& k_;
+  const int64_t rows_, keys_, value_width_;
+  const dsl::Value c_;
+  dsl::Ref top_, scaled_, high_, shrink_, sums_;
+};
+
+}  // namespace tessera::kernels::attention

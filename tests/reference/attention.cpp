@@ -1,0 +1,283 @@
+#include "tests/reference/attention.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <vector>
+
+#include "tests/reference/numeric.h"
+#include "tests/reference/tensor_core.h"
+
+namespace tessera::reference {
+namespace {
+
+using test::HostTensor;
+using test::HostTensors;
+using Mistake = AttentionMistake;
+
+constexpr double kLog2E = 1.4426950408889634, kLn2 = 0.6931471805599453;
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr int64_t kStep = 16;  // of one instruction
+
+float exp2_of(float x) {
+  const auto y = static_cast<float>(std::exp2(static_cast<double>(x)));
+  return y < 0x1p-126F ? 0.0F : y;
+}
+
+float max_nan(float a, float b) {
+  if (std::isnan(a) || std::isnan(b)) return std::numeric_limits<float>::quiet_NaN();
+  return std::max(a, b);
+}
+
+struct Options {
+  double scale, softcap;
+  bool is_causal;
+  int64_t left, right;
+};
+
+Options options_of(const kernels::Params& params, int64_t width) {
+  const auto number = [&](const char* name, double fallback) {
+    const auto found = params.find(name);
+    const bool is_given =
+        found != params.end() && !std::holds_alternative<std::monostate>(found->second);
+    return is_given ? std::get<double>(found->second) : fallback;
+  };
+  const auto integer = [&](const char* name) {
+    const auto found = params.find(name);
+    return found == params.end() ? -1 : std::get<int64_t>(found->second);
+  };
+  const auto causal = params.find("causal");
+  return {number("scale", 1 / std::sqrt(static_cast<double>(width))), number("softcap", 0),
+          causal != params.end() && std::get<bool>(causal->second), integer("window_left"),
+          integer("window_right")};
+}
+
+/// Rows of q, k and v that belong together, and where lse of the first row and head stands.
+struct Request {
+  int64_t q_row, k_row, q_length, k_length;
+  int64_t rows;  // of the padding too, which sees no key
+  int64_t lse, lse_of_head;
+};
+
+class Attention {
+ public:
+  Attention(const HostTensors& in, const kernels::Params& params, Mistake mistake)
+      : mistake_(mistake),
+        dtype_(in.at("q").dtype()),
+        heads_(from_end(in.at("q"), 2)),
+        width_(from_end(in.at("q"), 1)),
+        value_width_(from_end(in.at("v"), 1)),
+        groups_(from_end(in.at("k"), 2)),
+        options_(options_of(params, width_)),
+        q_(numbers_of(in.at("q"))),
+        k_(numbers_of(in.at("k"))),
+        v_(numbers_of(in.at("v"))) {
+    if (in.contains("sink")) sink_ = in.at("sink");
+    block_ = width_ > 192 ? 64 : 128;
+    if (mistake == Mistake::small_blocks) block_ /= 2;
+    const double of_base_2 = options_.softcap > 0 ? options_.softcap : options_.scale;
+    c_ = static_cast<float>(of_base_2 * kLog2E);
+  }
+
+  void run(const Request& r, HostTensor& out, HostTensor& lse) const {
+    for (int64_t head = 0; head < heads_; ++head) {
+      for (int64_t i = 0; i < r.rows; ++i) {
+        const int64_t row = (r.q_row + i) * heads_ + head;
+        lse.set_value(r.lse + head * r.lse_of_head + i,
+                      run_row(r, i, head, out, row * value_width_));
+      }
+    }
+  }
+
+ private:
+  static int64_t from_end(const HostTensor& t, int dims) {
+    return t.shape()[t.shape().rank - dims];
+  }
+
+  /// The sums of a row: class (j mod 8, j div 16 mod 4) of key j of a block.
+  struct State {
+    float m = -kInfinity, ms = -kInfinity;
+    std::array<std::array<float, 4>, 8> l{};
+    std::vector<uint32_t> o;  // f32
+  };
+
+  struct Seen {
+    int64_t begin, end;
+  };
+  Seen seen_by(const Request& r, int64_t i) const {
+    if (i >= r.q_length) return {0, 0};
+    const int64_t at = mistake_ == Mistake::top_left ? i : i + r.k_length - r.q_length;
+    const int64_t right = options_.is_causal ? 0 : options_.right;
+    const int64_t left = options_.left + (mistake_ == Mistake::left_edge ? 1 : 0);
+    const int64_t begin = options_.left < 0 ? 0 : std::max<int64_t>(0, at - left);
+    const int64_t edge = at + right + (mistake_ == Mistake::right_edge ? 2 : 1);
+    const int64_t end = right < 0 ? r.k_length : std::min(r.k_length, edge);
+    return {begin, std::max(begin, end)};
+  }
+
+  float score(const Request& r, int64_t row, int64_t j, int64_t head) const {
+    const int64_t k_head =
+        mistake_ == Mistake::exchanged_heads ? head % groups_ : head / (heads_ / groups_);
+    const Number* a = &q_[static_cast<size_t>(row / value_width_ * width_)];
+    const Number* b = &k_[static_cast<size_t>(((r.k_row + j) * groups_ + k_head) * width_)];
+    uint32_t sum = 0;
+    for (int64_t d = 0; d < width_; d += kStep) {
+      sum = sum_of({}, number_of(DType::f32, sum), a + d, b + d, kStep);
+    }
+    const float s = float_of(sum);
+    if (options_.softcap <= 0) return s;
+    const float scaled = s * static_cast<float>(options_.scale / options_.softcap);
+    return static_cast<float>(std::tanh(static_cast<double>(scaled)));
+  }
+
+  /// One block of keys, the first of them `first`; x has their scores.
+  void visit(const Request& r, int64_t first, int64_t k_head, std::vector<float>& x,
+             State& state) const {
+    if (mistake_ == Mistake::scaled_scores) {
+      for (float& score : x) score *= c_;
+    }
+    const float c = mistake_ == Mistake::scaled_scores ? 1.0F : c_;
+    float m = state.m;
+    for (const float score : x) {
+      m = mistake_ == Mistake::drops_nan ? std::fmax(m, score) : max_nan(m, score);
+    }
+    if (m == -kInfinity) return;
+    const float ms = m * c, f = exp2_of(state.ms - ms);
+    std::vector<Number> rounded;
+    std::array<std::array<bool, 4>, 8> has_first{};
+    for (size_t j = 0; j < x.size(); ++j) {
+      float p = x[j] == -kInfinity ? 0.0F : exp2_of(std::fma(x[j], c, -ms));
+      if (std::isnan(x[j]) && mistake_ == Mistake::drops_nan) p = 0;
+      const uint32_t code = encode(dtype_, static_cast<double>(p));
+      rounded.push_back(number_of(dtype_, code));
+      if (mistake_ == Mistake::sums_rounded_p) p = static_cast<float>(decode(dtype_, code));
+      const bool one = mistake_ == Mistake::one_class;
+      const size_t u = one ? 0 : j % 8, w = one ? 0 : j / 16 % 4;
+      float& l = state.l[u][w];
+      const float of_sum = mistake_ == Mistake::forgets_sum ? 1.0F : f;
+      l = has_first[u][w] ? l + p : std::fma(l, of_sum, p);
+      has_first[u][w] = true;
+    }
+    for (int64_t d = 0; d < value_width_; ++d) {
+      const bool is_kept = mistake_ == Mistake::forgets_half && d >= value_width_ / 2;
+      uint32_t& o = state.o[static_cast<size_t>(d)];
+      o = bits_of(float_of(o) * (is_kept ? 1.0F : f));
+      for (int64_t j = 0; j < block_; j += kStep) {
+        std::array<Number, kStep> values{};  // rows behind the request are zeros
+        for (int64_t e = 0; e < kStep && first + j + e < r.k_length; ++e) {
+          const int64_t row = (r.k_row + first + j + e) * groups_ + k_head;
+          values[static_cast<size_t>(e)] = v_[static_cast<size_t>(row * value_width_ + d)];
+        }
+        o = sum_of({}, number_of(DType::f32, o), &rounded[static_cast<size_t>(j)], values.data(),
+                   kStep);
+      }
+    }
+    state.m = m, state.ms = ms;
+  }
+
+  /// Writes a row of out and returns its lse.
+  float run_row(const Request& r, int64_t i, int64_t head, HostTensor& out, int64_t at) const {
+    const Seen seen = seen_by(r, i);
+    const int64_t k_head =
+        mistake_ == Mistake::exchanged_heads ? head % groups_ : head / (heads_ / groups_);
+    State state;
+    state.o.assign(static_cast<size_t>(value_width_), 0);
+    for (int64_t first = seen.begin / block_ * block_; first < seen.end; first += block_) {
+      std::vector<float> x;
+      for (int64_t j = first; j < first + block_; ++j) {
+        const bool is_seen = j >= seen.begin && j < seen.end;
+        x.push_back(is_seen ? score(r, at, j, head)
+                    : j >= r.k_length && mistake_ == Mistake::last_block_unmasked ? 0.0F
+                    : mistake_ == Mistake::large_negative                         ? -1e30F
+                                                                                  : -kInfinity);
+      }
+      visit(r, first, k_head, x, state);
+    }
+    return finish(head, state, out, at);
+  }
+
+  float finish(int64_t head, const State& state, HostTensor& out, int64_t at) const {
+    std::array<float, 8> of_u{};
+    for (size_t u = 0; u < 8; ++u) {
+      const auto& l = state.l[u];
+      of_u[u] = (l[0] + l[1]) + (l[2] + l[3]);
+    }
+    const float total =
+        ((of_u[0] + of_u[1]) + (of_u[2] + of_u[3])) + ((of_u[4] + of_u[5]) + (of_u[6] + of_u[7]));
+    const bool is_empty = state.m == -kInfinity;
+    float all = total;
+    if (sink_) {
+      const auto sink = static_cast<float>(sink_->value(head));
+      all += exp2_of(std::fma(sink, static_cast<float>(kLog2E), -state.ms));
+    }
+    const float inverse = 1.0F / all;
+    for (int64_t d = 0; d < value_width_; ++d) {
+      const float o = float_of(state.o[static_cast<size_t>(d)]);
+      const float result =
+          mistake_ == Mistake::negative_zero ? o * inverse : std::fma(o, inverse, 0.0F);
+      out.set_bits(at + d, encode(dtype_, static_cast<double>(is_empty ? 0.0F : result)));
+    }
+    if (is_empty) return kInfinity;
+    const float of_lse = mistake_ == Mistake::sink_in_lse ? all : total;
+    const auto log = static_cast<float>(std::log2(static_cast<double>(of_lse)));
+    return (state.ms + log) * static_cast<float>(kLn2);
+  }
+
+  const Mistake mistake_;
+  const DType dtype_;
+  const int64_t heads_, width_, value_width_, groups_;
+  const Options options_;
+  const std::vector<Number> q_, k_, v_;
+  std::optional<HostTensor> sink_;
+  int64_t block_;
+  float c_;
+};
+
+int64_t length_of(const HostTensors& in, const char* name, int64_t request, int64_t all) {
+  const auto found = in.find(name);
+  if (found == in.end()) return all;
+  return std::clamp<int64_t>(static_cast<int64_t>(found->second.value(request)), 0, all);
+}
+
+}  // namespace
+
+HostTensors attention(const HostTensors& in, const kernels::Params& params, Mistake mistake) {
+  const Attention op(in, params, mistake);
+  const Dims &q = in.at("q").shape(), &k = in.at("k").shape(), &v = in.at("v").shape();
+  if (q.rank == 4) {
+    HostTensor out(in.at("q").dtype(), {q[0], q[1], q[2], v[3]});
+    HostTensor lse(DType::f32, {q[0], q[2], q[1]});
+    for (int64_t b = 0; b < q[0]; ++b) {
+      op.run({b * q[1], b * k[1], length_of(in, "q_lengths", b, q[1]),
+              length_of(in, "k_lengths", b, k[1]), q[1], b * q[2] * q[1], q[1]},
+             out, lse);
+    }
+    return {{"out", std::move(out)}, {"lse", std::move(lse)}};
+  }
+  HostTensor out(in.at("q").dtype(), {q[0], q[1], v[2]}), lse(DType::f32, {q[1], q[0]});
+  const HostTensor &cu_q = in.at("cu_q"), &cu_k = in.at("cu_k");
+  const int64_t requests = cu_q.size() - 1;
+  int64_t q_row = 0, k_row = 0;
+  for (int64_t b = 0; b <= requests; ++b) {  // at last the rows behind all requests
+    const bool is_request = b < requests;
+    const auto end = [&](const HostTensor& cu, int64_t before, int64_t rows) {
+      if (!is_request) return rows;
+      return std::clamp(static_cast<int64_t>(cu.value(b + 1)), before, rows);
+    };
+    const int64_t q_end = end(cu_q, q_row, q[0]), k_end = end(cu_k, k_row, k[0]);
+    op.run({q_row, k_row, is_request ? q_end - q_row : 0, is_request ? k_end - k_row : 0,
+            q_end - q_row, q_row, q[0]},
+           out, lse);
+    q_row = q_end, k_row = k_end;
+  }
+  return {{"out", std::move(out)}, {"lse", std::move(lse)}};
+}
+
+Runner attention_runner(const std::string& op) {
+  if (op != "attention_fwd" && op != "attention_varlen_fwd") return nullptr;
+  return [](const HostTensors& in, const kernels::Params& params) { return attention(in, params); };
+}
+
+}  // namespace tessera::reference
