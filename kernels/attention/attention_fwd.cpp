@@ -159,8 +159,8 @@ const Op attention_fwd_op{
       param  window_left, window_right int >= -1 = -1
       param  softcap float = 0
       param  split_len int >= 0 = 0
-      need   h % g = 0 on q "the heads of q are no multiple of those of k"
-      need   window_right <= 0 if causal on window_right "causal has no keys on the right"
+      need   h % g = 0 on q "the heads of 'q' are no multiple of those of 'k'"
+      need   window_right <= 0 if causal on window_right "parameter 'window_right' goes without causal"
       limit  Sq <= 536870912 on q "so many rows are not supported"
       limit  Sk <= 536870912 on k "so many rows are not supported"
       limit  B * h * ceil(Sq / 64) <= 2147483647 on q "so many rows are not supported"

@@ -260,11 +260,10 @@ class ForwardKernel {
   }
 
   void finish(OnlineSoftmax& softmax) {
-    softmax.finish([&](const OnlineSoftmax::Row& row) {
-      auto is_empty = row.is_empty;
+    softmax.finish(q_length_ - row_, [&](const OnlineSoftmax::Row& row) {
       k_.if_(row_ + row.r < q_rows_, [&] {
         lse_(request_, head_, row_ + row.r) =
-            select(is_empty, -kLowest, (row.scaled + log2(row.sum)) * kLn2);
+            select(row.is_empty, -kLowest, (row.scaled + log2(row.sum)) * kLn2);
       });
       if (!sink_) return row.sum;
       return row.sum + exp2_approx(fma((*sink_)(head_), kLog2E, -row.scaled));

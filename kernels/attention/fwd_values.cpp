@@ -35,16 +35,17 @@ double factor_of(const Call& c) {
 void require_forward(const Call& c) {
   const std::pair<int64_t, int64_t> widths{c["dk"], c["dv"]};
   c.need(std::find(kWidths.begin(), kWidths.end(), widths) != kWidths.end(), "v",
-         "heads of these extents are not supported",
+         "the heads of 'v' and 'q' have extents that are not supported",
          "dk and dv of 64 and 64, 96 and 96, 128 and 128, 192 and 128, or 256 and 256",
          fmt::format("{} and {}", widths.first, widths.second), ErrorKind::unsupported);
   const double scale = scale_of(c), softcap = c.number("softcap");
   c.need(std::isfinite(scale) && is_positive(scale * kLog2E), "scale",
-         "the scale has a wrong value", "a finite number above 0", fmt::format("{}", scale));
+         "parameter 'scale' has a wrong value", "a finite number above 0, in f32 too",
+         fmt::format("{}", scale));
   c.need(softcap == 0 || (is_positive(softcap * kLog2E) && is_positive(scale / softcap)), "softcap",
-         "the cap has a wrong value", "0 for none, or a finite number above 0",
+         "parameter 'softcap' has a wrong value", "0 for none, or a finite number above 0",
          fmt::format("{}", softcap));
-  c.need(c["split_len"] == 0, "split_len", "parts of the keys are not supported", "0",
+  c.need(c["split_len"] == 0, "split_len", "parameter 'split_len' is not supported", "0",
          std::to_string(c["split_len"]), ErrorKind::unsupported);
 }
 

@@ -69,7 +69,7 @@ void OnlineSoftmax::rescale_out() {
   });
 }
 
-void OnlineSoftmax::finish(const std::function<Value(const Row&)>& divisor) {
+void OnlineSoftmax::finish(const Value& count, const std::function<Value(const Row&)>& divisor) {
   // Classes first, then neighbours at distance 1, 2 and 4.
   auto quarters = k_.fragment(kF32, {rows_, 4}, "quarters");
   auto halves = k_.fragment(kF32, {rows_, 2}, "halves");
@@ -86,7 +86,7 @@ void OnlineSoftmax::finish(const std::function<Value(const Row&)>& divisor) {
   k_.reduce_sum(halves, total, Axis(1));
   auto &inverse = high_, &empty = shrink_;
   k_.parallel({rows_}, [&](Value r) {
-    Value is_empty = top_(r) == kLowest && total(r) == 0.0f;
+    Value is_empty = (top_(r) == kLowest && total(r) == 0.0f) || r >= count;
     inverse(r) = 1.0f / divisor({r, total(r), scaled_(r), is_empty});
     empty(r) = f32(is_empty);
   });

@@ -24,12 +24,13 @@ class OnlineSoftmax {
   void step();
   /// Before the products of p and values are added to `out`.
   void rescale_out();
-  /// Of row r: its sum, and its maximum times c. A row without keys is empty.
+  /// Of row r: its sum, and its maximum times c.
   struct Row {
     dsl::Value r, sum, scaled, is_empty;
   };
-  /// Divides `out` by what `divisor` returns for each row; 0 where a row is empty.
-  void finish(const std::function<dsl::Value(const Row&)>& divisor);
+  /// Divides `out` by what `divisor` returns for each row. Rows that have seen no key, and those from `count` on, are
+  /// empty: 0.
+  void finish(const dsl::Value& count, const std::function<dsl::Value(const Row&)>& divisor);
 
   dsl::Ref scores, p, out;
 

@@ -178,16 +178,30 @@ TEST_CASE("attention_fwd explains wrong arguments (A12)", "[attention][errors]")
   const auto of = [&](const Params& params) {
     return told({1, 2, 4, 64}, {1, 3, 2, 64}, 64, params);
   };
+  const auto says = [](const std::string& text, const std::string& what,
+                       const std::string& expected, const std::string& got) {
+    CAPTURE(text);
+    CHECK(text.starts_with("tessera: attention_fwd: " + what + "\n"));
+    CHECK(text.find("\n  expected  " + expected) != std::string::npos);
+    CHECK(text.find("\n  got       " + got) != std::string::npos);
+  };
   CHECK(of({}) == "no error");
-  CHECK(told({1, 2, 3, 64}, {1, 3, 2, 64}, 64) == "");
-  CHECK(told({1, 2, 4, 80}, {1, 3, 2, 80}, 80) == "");
-  CHECK(told({1, 2, 4, 64}, {1, 3, 2, 64}, 128) == "");
-  CHECK(told({1, 2, 4, 64}, {2, 3, 2, 64}, 64) == "");
-  CHECK(of({{"scale", 0.0}}) == "");
-  CHECK(of({{"scale", -1.0}}) == "");
-  CHECK(of({{"scale", INFINITY}}) == "");
-  CHECK(of({{"softcap", -1.0}}) == "");
-  CHECK(of({{"causal", true}, {"window_right", int64_t{3}}}) == "");
-  CHECK(of({{"window_left", int64_t{-2}}}) == "");
-  CHECK(of({{"split_len", int64_t{128}}}) == "");
+  says(told({1, 2, 3, 64}, {1, 3, 2, 64}, 64), "the heads of 'q' are no multiple of those of 'k'",
+       "h % g = 0", "h = 3 from q dim 2, g = 2 from k dim 2");
+  const std::string widths = "the heads of 'v' and 'q' have extents that are not supported";
+  says(told({1, 2, 4, 80}, {1, 3, 2, 80}, 80), widths, "dk and dv of 64 and 64, 96", "80 and 80");
+  says(told({1, 2, 4, 64}, {1, 3, 2, 64}, 128), widths, "dk and dv of 64 and 64, 96", "64 and 128");
+  says(told({1, 2, 4, 64}, {2, 3, 2, 64}, 64), "argument 'k' has the wrong shape", "bf16[1, ",
+       "bf16[2, 3, 2, 64] on cpu");
+  says(of({{"scale", 0.0}}), "parameter 'scale' has a wrong value", "a finite number above 0", "0");
+  says(of({{"scale", -1.0}}), "parameter 'scale' has a wrong value", "a finite number above 0",
+       "-1");
+  says(of({{"scale", 1e-60}}), "parameter 'scale' has a wrong value", "a finite number above 0",
+       "1e-60");
+  says(of({{"softcap", -1.0}}), "parameter 'softcap' has a wrong value", "0 for none", "-1");
+  says(of({{"causal", true}, {"window_right", int64_t{3}}}),
+       "parameter 'window_right' goes without causal", "window_right <= 0", "window_right = 3");
+  says(of({{"window_left", int64_t{-2}}}), "parameter 'window_left' has a wrong value", ">= -1",
+       "-2");
+  says(of({{"split_len", int64_t{128}}}), "parameter 'split_len' is not supported", "0", "128");
 }

@@ -133,7 +133,7 @@ void add_special(std::vector<OpCase>& cases) {
   test = normal("large scores", {1, 5, 140, 1, 1, 64, 64});
   for (const char* name : {"q", "k"}) {
     for (int64_t i = 0; i < test.inputs[name].size(); ++i) {
-      test.inputs[name].set_value(i, std::ldexp(test.inputs[name].value(i), 60));
+      test.inputs[name].set_value(i, std::ldexp(test.inputs[name].value(i), 4));
     }
   }
   cases.push_back(test);
