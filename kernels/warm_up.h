@@ -16,10 +16,11 @@ namespace tessera::kernels {
 ///   op      a name of `tessera list`
 ///   cases   extents, dtypes and parameters (kernels/signature/case.h), one case per line or between
 ///           semicolons
-///   device  a CUDA device; a CPU call needs no compiler and lowers its kernel at its first call
+///   device  a CUDA device; for the CPU the cases are checked and nothing is compiled, since a CPU call
+///           lowers its kernel at its first call
 ///
-/// Errors:  argument for an op or a case that is not understood, naming the op and the word, for a text
-///          without cases and for a CPU device; those of the call and of jit::prepare_all.
+/// Errors:  argument for an op or a case that is not understood, naming the op and the word, and for a text
+///          without cases; those of the call and of jit::prepare_all.
 /// Example: warm_up("per_token_cast", "T=1 H=7168 x=bf16 format=e4m3 num_per_channels=128",
 ///                  Device::cuda(0));
 ///          runtime::Runtime::instance().seal();  // no number of tokens compiles any more

@@ -58,8 +58,7 @@ class TESSERA_API Runtime {
   /// `emit` runs only on a miss. Throws the errors of emit, open_nvrtc and compile; disk problems
   /// are warnings.
   ///
-  /// Example: auto image = Runtime::instance().image({"scale", {}, [&] { return source; }}, {9, 0,
-  /// 'a'});
+  /// Example: auto image = Runtime::instance().image({"scale", {}, [&] { return source; }}, target);
   std::shared_ptr<const Image> image(const KernelRequest& request, Target target);
 
   /// Returns the kernel as an item of a bundle. The bundle indexes a recorded kernel by its

@@ -2,12 +2,14 @@
 //
 //   ```cpp in: NAME         compiled in tests/pages/NAME.cpp, in place of the line // BLOCK
 //   ```cpp in: op           a call of one op, with its tensors declared
-//   ```cpp                  a whole program of examples, which has a test of its own, or includes
+//   ```cpp from: FILE       a part of an example, which has a test of its own
+//   ```cpp                  a whole program of examples, or includes
 //   ```sh                   run in a folder that looks like the repository
 //   ```python               run by tests/python/test_pages.py
 //   ```cmake, ```json       parsed
 //   ```LANGUAGE no-run: REASON
 
+#include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <regex>
@@ -92,6 +94,12 @@ TEST_CASE("C++ blocks of pages compile (U50)", "[pages][slow]") {
       CHECK(is_example);
       continue;
     }
+    if (block.words.starts_with("from: ")) {
+      const std::string file = block.words.substr(6);
+      CHECK(file.starts_with("examples/"));
+      CHECK(read_text(test::in_source(file)).find(block.text) != std::string::npos);
+      continue;
+    }
     const std::string text = without_includes(block.text, includes);
     if (block.words.empty()) {
       CHECK(text.find_first_not_of(" \n") == std::string::npos);  // includes alone
@@ -136,6 +144,45 @@ TEST_CASE("shell blocks of pages run (U50)", "[pages][slow]") {
     CAPTURE(block.page, block.line, run.output);
     CHECK(run.exit_code == 0);
   }
+}
+
+/// The one file in a folder.
+std::string text_of_the_file_in(const std::string& folder) {
+  std::string text;
+  int count = 0;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    text = read_text(entry.path().string());
+    ++count;
+  }
+  CHECK(count == 1);
+  return text;
+}
+
+/// Compares a file of examples/output with what was made now; TESSERA_APPROVE=1 writes it.
+void check_output(const std::string& file, const std::string& made) {
+  const std::string path = test::in_source("examples/output/" + file);
+  if (std::getenv("TESSERA_APPROVE") != nullptr) write_text(path, made);
+  CAPTURE(file);
+  CHECK(read_text(path) == made);
+}
+
+TEST_CASE("the CUDA and the message that README shows are those of its examples", "[pages][slow]") {
+  if (!fs::exists(test::in_build("example_19_race"))) TESSERA_SKIP("the examples are not built");
+  const TemporaryFolder folder;
+  const std::vector<std::string> environment = {"TESSERA_DUMP_DIR=" + folder.path("cuda"),
+                                                "TESSERA_CACHE=off"};
+  const test::ChildResult norm =
+      test::run_program({test::in_build("example_06_rms_norm")}, environment);
+  REQUIRE(norm.exit_code == 0);
+  check_output("06_rms_norm.cu", text_of_the_file_in(folder.path("cuda")));
+
+  test::ChildResult race = test::run_program({test::in_build("example_19_race")}, environment);
+  REQUIRE(race.exit_code == 0);
+  const std::string source = fs::absolute(test::in_source("")).string();
+  for (size_t at; (at = race.output.find(source)) != std::string::npos;) {
+    race.output.erase(at, source.size());
+  }
+  check_output("19_race.txt", race.output);
 }
 
 TEST_CASE("CMake and JSON blocks of pages are well-formed (U50)", "[pages]") {

@@ -6,9 +6,13 @@
 #include <filesystem>
 
 #include "dsl/base/error.h"
+#include "kernels/op.h"
 #include "runtime/options.h"
+#include "tools/lib/example_source.h"
 #include "tools/lib/header_docs.h"
 #include "tools/lib/input_file.h"
+#include "tools/lib/measured_page.h"
+#include "tools/lib/op_listing.h"
 
 namespace tessera::tools {
 namespace {
@@ -48,6 +52,27 @@ std::string type_text(const std::string& root, const std::string& header, const 
   });
   if (docs.groups.empty()) fail("a page asks for a type that is not there", header, name);
   return reference_of(docs);
+}
+
+/// A class of a header with its members.
+std::string class_text(const std::string& root, const std::string& header,
+                       const std::string& name) {
+  HeaderDocs docs = docs_of(root, header);
+  std::erase_if(docs.groups, [&](const DocGroup& group) {
+    const std::string& first = group.declarations.front();
+    return group.scope != name && first != "class " + name && first != "struct " + name;
+  });
+  if (docs.groups.empty()) fail("a page asks for a class that is not there", header, name);
+  for (DocGroup& group : docs.groups) group.section.clear();
+  return reference_of(docs);
+}
+
+/// A part of an example, whose test compiles it; generated CUDA; or what a program printed.
+std::string block_of(const std::string& file, const std::string& text) {
+  const std::string fence = file.ends_with(".cpp")  ? "```cpp from: " + file
+                            : file.ends_with(".cu") ? "```cpp no-run: generated"
+                                                    : "```";
+  return fence + "\n" + text + "```\n";
 }
 
 std::string switches_text() {
@@ -106,10 +131,32 @@ std::string made_from_sources(const std::string& root, const std::string& name) 
   }
   if (words[0] == "reference" && words.size() == 2) return reference_of(docs_of(root, words[1]));
   if (words[0] == "type" && words.size() == 3) return type_text(root, words[1], words[2]);
+  if (words[0] == "class" && words.size() == 3) return class_text(root, words[1], words[2]);
+  if (words[0] == "function" && words.size() == 3) {
+    return block_of(words[1], function_text(root + "/" + words[1], words[2]));
+  }
+  if (words[0] == "lines" && words.size() == 3) {
+    return block_of(words[1], lines_text(root + "/" + words[1], words[2]));
+  }
+  if (words[0] == "python" && words.size() == 2) return python_text(root, words[1]);
   if (name == "switches") return switches_text();
-  if (name == "ops") return ops_text(root);
+  if (name == "synonyms") return synonyms_text(kernels::ops());
+  if (name == "ops index") return ops_index();
+  if (words[0] == "ops" && words.size() == 2) return ops_text(root, words[1]);
+  if (name == "speed") return speed_text(Records::load(root));
+  if (name == "ratios") return ratios_text(Records::load(root));
+  if (name == "measured") return measured_text(Records::load(root));
+  if (name == "languages") return languages_text(root, Records::load(root));
   fail("a page asks for a part that nothing makes",
-       "include FILE, reference HEADER, type HEADER NAME, switches, ops, commands", name);
+       "include FILE, function FILE NAME, lines FILE RANGES, reference HEADER, type HEADER NAME, "
+       "class HEADER "
+       "NAME, python FILE, switches, synonyms, ops index, ops FAMILY, ratios, measured, languages, "
+       "commands",
+       name);
+}
+
+std::vector<MadeFile> made_files(const std::string& root) {
+  return {{"tools/measured/roofline.svg", roofline_picture(Records::load(root))}};
 }
 
 }  // namespace tessera::tools

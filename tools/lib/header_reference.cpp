@@ -42,7 +42,10 @@ std::string reference_of(const HeaderDocs& docs) {
         std::none_of(group.declarations.begin(), group.declarations.end(), [](const auto& one) {
           return one.find("operator") != std::string::npos || one.find("//") != std::string::npos;
         });
-    if (group.declarations.empty() || says_nothing) continue;
+    const bool is_definition =  // of a template that was declared above
+        group.text.empty() && group.scope.empty() && !group.declarations.empty() &&
+        group.declarations.front().starts_with("template");
+    if (group.declarations.empty() || says_nothing || is_definition) continue;
     if (group.section != section) text += fmt::format("### {}\n\n", escaped(group.section));
     section = group.section;
     if (group.scope != scope && !group.scope.empty() && group.section.empty()) {

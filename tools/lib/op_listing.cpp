@@ -164,7 +164,8 @@ std::string tensors_text(const OpInfo& op, bool is_result) {
   return text.empty() ? text : text + " " + type_before;
 }
 
-/// A user's word and a part of the name, family or purpose of the ops that he means.
+/// A user's word and the beginning of a word in the name, family or purpose of the ops that he means. Rows of one
+/// word stand together.
 struct Synonym {
   std::string_view word, part;
 };
@@ -173,45 +174,57 @@ constexpr Synonym kSynonyms[] = {
     {"quantise", "cast"},
     {"quantization", "cast"},
     {"quantisation", "cast"},
-    {"quant", "cast"},
     {"dequantize", "cast_back"},
     {"dequantise", "cast_back"},
+    {"dequantization", "cast_back"},
     {"dequant", "cast_back"},
     {"fp8", "8-bit"},
+    {"fp8", "gemm_fp8"},
     {"e4m3", "8-bit"},
+    {"e4m3", "e4m3"},
     {"fp4", "4-bit"},
     {"e2m1", "4-bit"},
     {"e5m6", "12-bit"},
-    {"matmul", "product"},
-    {"gemm", "product"},
-    {"mm", "gemm"},
+    {"matmul", "gemm"},
     {"linear", "gemm"},
-    {"softmax", "_gate"},
-    {"router", "routing"},
-    {"routing", "_gate"},
-    {"route", "_gate"},
-    {"experts", "expert"},
-    {"dispatch", "expand"},
-    {"permute", "expand"},
-    {"combine", "reduce"},
-    {"unpermute", "reduce"},
-    {"rmsnorm", "norm"},
-    {"layernorm", "norm"},
-    {"normalize", "norm"},
-    {"normalise", "norm"},
+    {"mm", "gemm"},
+    {"softmax", "sum_gate"},
+    {"softmax", "hash_gate"},
+    {"routing", "topk_gate"},
+    {"routing", "sum_gate"},
+    {"routing", "hash_gate"},
+    {"router", "topk_gate"},
+    {"router", "sum_gate"},
+    {"router", "hash_gate"},
+    {"dispatch", "expand_to_fused"},
+    {"permute", "expand_to_fused"},
+    {"scatter", "expand_to_fused"},
+    {"combine", "reduce_fused"},
+    {"unpermute", "reduce_fused"},
+    {"rmsnorm", "norm_fn"},
+    {"rmsnorm", "engram"},
+    {"rms_norm", "norm_fn"},
+    {"rms_norm", "engram"},
+    {"layernorm", "norm_fn"},
+    {"normalize", "normalis"},
+    {"normalise", "normalis"},
     {"silu", "swiglu"},
     {"activation", "swiglu"},
     {"backward", "gradient"},
     {"grad", "gradient"},
     {"attention", "kv "},
     {"kv_cache", "kv "},
+    {"kv-cache", "kv "},
     {"top-k", "topk"},
     {"top_k", "topk"},
     {"hyper-connections", "mhc"},
     {"hyperconnections", "mhc"},
+    {"residual", "mhc"},
     {"embedding", "engram"},
-    {"bincount", "count"},
-    {"histogram", "count"},
+    {"ngram", "engram"},
+    {"bincount", "group_count"},
+    {"histogram", "group_count"},
+    {"load_balance", "aux_fi"},
 };
 
 std::string lower_case(std::string_view text) {
@@ -220,6 +233,14 @@ std::string lower_case(std::string_view text) {
     result += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   }
   return result;
+}
+
+/// "cast" begins a word of "per_token_cast"; "mm" none of "summed".
+bool has_word_that_begins(std::string_view text, std::string_view part) {
+  for (size_t at = text.find(part); at != std::string_view::npos; at = text.find(part, at + 1)) {
+    if (at == 0 || std::isalnum(static_cast<unsigned char>(text[at - 1])) == 0) return true;
+  }
+  return false;
 }
 
 }  // namespace
@@ -271,11 +292,42 @@ std::vector<OpInfo> find_ops(const std::vector<OpInfo>& ops, std::string_view wo
   for (const OpInfo& op : ops) {
     const std::string text = lower_case(op.name + " " + op.family + " " + op.purpose);
     const bool has_one = std::any_of(parts.begin(), parts.end(), [&](std::string_view part) {
-      return text.find(part) != std::string::npos;
+      return has_word_that_begins(text, part);
     });
     if (has_one && !wanted.empty()) found.push_back(op);
   }
   return found;
+}
+
+std::string synonyms_text(const std::vector<OpInfo>& ops) {
+  constexpr size_t kMost = 4;
+  struct Row {
+    std::vector<std::string_view> words;  // that find the same
+    std::string found;
+  };
+  std::vector<Row> rows;
+  for (const Synonym& one : kSynonyms) {
+    if (!rows.empty() && rows.back().words.back() == one.word) continue;
+    const std::vector<OpInfo> found = find_ops(ops, one.word);
+    std::string text;
+    for (size_t i = 0; i < std::min(found.size(), kMost); ++i) {
+      text += fmt::format("{}[`{}`]({}/README.md#{})", i > 0 ? ", " : "", found[i].name,
+                          found[i].family, found[i].name);
+    }
+    if (found.size() > kMost) text += fmt::format(", {} more", found.size() - kMost);
+    const auto same =
+        std::find_if(rows.begin(), rows.end(), [&](const Row& row) { return row.found == text; });
+    if (same != rows.end()) {
+      same->words.push_back(one.word);
+    } else {
+      rows.push_back({{one.word}, text});
+    }
+  }
+  std::string text = "| word | finds |\n|---|---|\n";
+  for (const Row& row : rows) {
+    text += fmt::format("| {} | {} |\n", fmt::join(row.words, ", "), row.found);
+  }
+  return text;
 }
 
 std::string list_lines(const std::vector<OpInfo>& ops) {

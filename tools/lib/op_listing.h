@@ -28,10 +28,12 @@ std::string list_table(const std::vector<kernels::OpInfo>& ops);
 /// family that no op has.
 std::string list_json(const std::vector<kernels::OpInfo>& ops, const std::string& family);
 
-/// The ops that a user's word finds: in their names, families and purposes, any case, or by another word
-/// for the same thing ("quantize" finds the casts, "matmul" the products).
+/// The ops that a user's word finds: where it begins a word of their names, families and purposes, any case, or by
+/// another word for the same thing ("quantize" finds the casts, "matmul" the products).
 std::vector<kernels::OpInfo> find_ops(const std::vector<kernels::OpInfo>& ops,
                                       std::string_view word);
+/// The other words for the same things as a table, with the ops that each finds: for kernels/OPS.md.
+std::string synonyms_text(const std::vector<kernels::OpInfo>& ops);
 /// A line per op: name, family and purpose.
 std::string list_lines(const std::vector<kernels::OpInfo>& ops);
 

@@ -1,4 +1,4 @@
-// The section per op of kernels/OPS.md.
+// kernels/OPS.md: the ops by family; and the page of a family: a section per op.
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -6,13 +6,14 @@
 #include <algorithm>
 #include <cctype>
 
+#include "dsl/base/error.h"
 #include "kernels/all_ops.h"
 #include "kernels/op.h"
 #include "kernels/signature/table.h"
 #include "tools/lib/cpp_interface.h"
 #include "tools/lib/doc_pages.h"
+#include "tools/lib/measured_page.h"
 #include "tools/lib/op_listing.h"
-#include "tools/lib/peer_times.h"
 
 namespace tessera::tools {
 namespace {
@@ -37,9 +38,9 @@ std::string capitalised(std::string text) {
   return text;
 }
 
-/// ", given iff `condition`", or nothing.
+/// ", if `condition`, else absent", or nothing.
 std::string presence_text(const std::optional<kernels::Expression>& presence) {
-  return presence ? fmt::format(", given iff `{}`", presence->text()) : "";
+  return presence ? fmt::format(", if `{}`, else absent", presence->text()) : "";
 }
 
 std::string role_text(const TensorInfo& tensor, const TensorRule& rule) {
@@ -78,7 +79,7 @@ std::string tensors_table(const OpInfo& op, const Signature& signature) {
     text += fmt::format("| `{}` | scratch memory{} | {} | {} |  |\n", rule.name,
                         presence_text(rule.presence), fmt::join(rule.dtypes, "/"),
                         is_stated ? fmt::format("`[{}]`", fmt::join(shape, ", "))
-                                  : "that of [workspace_of](#workspaces)");
+                                  : "that of [workspace_of](../OPS.md#workspaces)");
   }
   return text + "\n";
 }
@@ -174,42 +175,88 @@ std::string python_call(const OpInfo& op, const kernels::BenchCase& example) {
   return "Python:\n\n```python in: op\n" + text + line + "\n```\n\n";
 }
 
-std::string microseconds(const PeerTimes& times, const OpInfo& op, const kernels::BenchCase& one) {
-  const std::optional<double> us = times.find(op, one);
-  return us ? fmt::format("{:.1f}", *us) : "";
-}
-
-std::string times_table(const OpInfo& op, const PeerTimes& h100, const PeerTimes& h200) {
-  if (op.bench.empty()) return "";
-  std::string text = "| case | bytes | H100, us | H200, us |\n|---|--:|--:|--:|\n";
-  for (const kernels::BenchCase& one : op.bench) {
-    text += fmt::format("| `{}` | {} | {} | {} |\n", one.label, one.bytes,
-                        microseconds(h100, op, one), microseconds(h200, op, one));
-  }
-  return text + "\n";
-}
+/// What a family is for, in the words of somebody who looks for an op.
+struct FamilyWords {
+  const char *family, *words;
+};
+constexpr FamilyWords kFamilies[] = {
+    {"gemm",
+     "Multiply matrices (matmul, linear layers): bf16, and FP8 with scales of blocks, dense or by "
+     "groups of rows."},
+    {"quant",
+     "Quantise and dequantise: casts between floats and FP8, FP4 or 12-bit floats with scales; "
+     "gated activations "
+     "(SwiGLU) that cast."},
+    {"moe",
+     "Route tokens to experts: gates with softmax or sigmoid scores, top-k, dispatch (expand, "
+     "permute), combine "
+     "(reduce, unpermute), counts."},
+    {"transpose", "Transpose matrices."},
+    {"mhc",
+     "Manifold hyper-connections: several residual streams that are normed (RMSNorm), mixed before "
+     "a sub-layer and "
+     "behind it; Sinkhorn; forward and backward."},
+    {"engram",
+     "Engram: rows of hashed n-gram embedding tables, and the gate (RMSNorm, dot, sigmoid) that "
+     "adds them."},
+    {"modeling",
+     "Whole parts of a layer in one call, forward and backward: the Engram gate, "
+     "hyper-connections."},
+    {"serving",
+     "Serve: exact top-k over long rows, the compressor of the KV cache (plan, prefill, decode, "
+     "store), routing by "
+     "hash tables."},
+};
 
 }  // namespace
 
-std::string ops_text(const std::string& root) {
-  const PeerTimes h100 = PeerTimes::load(root + "/tools/measured/h100.jsonl");
-  const PeerTimes h200 = PeerTimes::load(root + "/tools/measured/h200.jsonl");
+std::string ops_index() {
   const std::vector<OpInfo>& ops = kernels::ops();
-  std::string text = list_table(ops) + "\n";
-  for (size_t i = 0; i < ops.size(); ++i) {
-    const OpInfo& op = ops[i];
+  std::string text;
+  size_t count = 0;
+  for (const FamilyWords& family : kFamilies) {
+    text += fmt::format("### {0}\n\n{1} Page: [{0}]({0}/README.md).\n\n| op | does |\n|---|---|\n",
+                        family.family, family.words);
+    for (const OpInfo& op : ops) {
+      if (op.family != family.family) continue;
+      text += fmt::format("| [`{0}`]({1}/README.md#{0}) | {2} |\n", op.name, op.family, op.purpose);
+      ++count;
+    }
+    text += "\n";
+  }
+  if (count != ops.size()) internal_error("a family of ops has no words for its page");
+  text.pop_back();
+  return text;
+}
+
+std::string ops_text(const std::string& root, const std::string& family) {
+  const Records records = Records::load(root);
+  const std::vector<OpInfo>& all = kernels::ops();
+  std::vector<OpInfo> ops;
+  std::string sections;
+  for (size_t i = 0; i < all.size(); ++i) {
+    const OpInfo& op = all[i];
+    if (op.family != family) continue;
+    ops.push_back(op);
     const kernels::Op& written = *kernels::all_ops()[i];
     const Signature& signature = kernels::parsed(written).signature;
-    text +=
-        fmt::format("## {}\n\n{}. Family `{}`.\n\n", op.name, capitalised(op.purpose), op.family);
-    text += tensors_table(op, signature) + params_table(op, signature) + lets_text(signature) +
-            rules_text(signature);
+    sections += fmt::format("## {}\n\n{}.\n\n", op.name, capitalised(op.purpose));
+    sections += tensors_table(op, signature) + params_table(op, signature) + lets_text(signature) +
+                rules_text(signature);
     if (!op.examples.empty()) {
-      text += "C++:\n\n```cpp in: op\n" + cpp_call(written, op.examples.front()) + "```\n\n" +
-              python_call(op, op.examples.front());
+      sections += "C++:\n\n```cpp in: op\n" + cpp_call(written, op.examples.front()) + "```\n\n" +
+                  python_call(op, op.examples.front());
     }
-    text += times_table(op, h100, h200);
+    sections += times_table(records, op);
   }
+  if (ops.empty()) {
+    throw Error({.kind = ErrorKind::argument,
+                 .what = "a page asks for a family that no op has",
+                 .argument = "family",
+                 .expected = "gemm, moe, ..",
+                 .got = family});
+  }
+  std::string text = list_table(ops) + "\n" + sections;
   text.pop_back();
   return text;
 }

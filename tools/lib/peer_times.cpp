@@ -37,22 +37,45 @@ const kernels::Op* shipped(std::string_view name) {
   return nullptr;
 }
 
-/// True unless the first line of a file is about something else.
+/// True unless the first line of a file, or the one behind its run, is about something else.
 bool is_about_cases(const std::string& path) {
   std::istringstream text(read_text_file(path, kMaxFile));
   std::string line;
-  std::getline(text, line);
-  const Json json = Json::parse(line, nullptr, false);
+  Json json;
+  do {
+    if (!std::getline(text, line)) return false;
+    json = Json::parse(line, nullptr, false);
+  } while (json.is_object() && json.contains("run"));
   return !json.is_object() ||
          (json.contains("case") && json["case"].is_string() && !json.contains("peer_us"));
 }
 
-/// The same for every text of a case.
-std::string key_of(std::string_view op, const std::string& text) {
-  return fmt::format("{} {}", op, kernels::Case(kernels::parsed(*shipped(op)), text).canonical());
+/// The copy rates of a record's first line.
+std::map<int64_t, double> rates_of(const Json& run, const std::string& path) {
+  std::map<int64_t, double> rates;
+  if (!run.is_object() || !run.contains("copy_gbs")) return rates;
+  for (const Json& point : run["copy_gbs"]) {
+    const bool is_rate = point.is_array() && point.size() == 2 && point[0].is_number_integer() &&
+                         point[0] > 0 && point[1].is_number() && point[1] > 0;
+    if (!is_rate) fail(path, "line 1 has a copy rate that is none", point.dump().substr(0, 80));
+    rates[point[0].get<int64_t>()] = point[1].get<double>();
+  }
+  return rates;
 }
 
 }  // namespace
+
+std::string case_key(std::string_view op, const std::string& text) {
+  const kernels::Op* known = shipped(op);
+  if (known == nullptr) {
+    throw Error({.kind = ErrorKind::argument,
+                 .what = "no shipped op has this name",
+                 .argument = "op",
+                 .expected = "a name of tessera list",
+                 .got = std::string(op)});
+  }
+  return fmt::format("{} {}", op, kernels::Case(kernels::parsed(*known), text).canonical());
+}
 
 PeerTimes PeerTimes::load(const std::string& path) {
   PeerTimes times;
@@ -80,6 +103,10 @@ void PeerTimes::load_file(const std::string& path) {
     ++number;
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
     const Json json = Json::parse(line, nullptr, false);
+    if (number == 1 && json.is_object() && json.contains("run")) {
+      for (const auto& [bytes, gbs] : rates_of(json["run"], path)) copy_rates_[bytes] = gbs;
+      continue;
+    }
     const auto is_text = [&](const char* key) {
       return json.contains(key) && json[key].is_string();
     };
@@ -90,7 +117,7 @@ void PeerTimes::load_file(const std::string& path) {
     const kernels::Op* op = shipped(json["op"].get<std::string>());
     if (op == nullptr) continue;
     try {
-      const std::string key = key_of(op->name, json["case"].get<std::string>());
+      const std::string key = case_key(op->name, json["case"].get<std::string>());
       times_[key] = json["time_us"].get<double>();
     } catch (const Error& error) {
       unread_.push_back(fmt::format("{}:{}: {}", path, number, error.what()));
@@ -111,7 +138,7 @@ void PeerTimes::load_copy_rates(const std::string& readme) {
 std::optional<double> PeerTimes::find(const kernels::OpInfo& op,
                                       const kernels::BenchCase& bench_case) const {
   if (shipped(op.name) == nullptr) return std::nullopt;
-  const auto found = times_.find(key_of(op.name, bench_case.label));
+  const auto found = times_.find(case_key(op.name, bench_case.label));
   if (found == times_.end()) return std::nullopt;
   return found->second;
 }

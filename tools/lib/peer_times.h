@@ -6,19 +6,24 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "kernels/op.h"
 
 namespace tessera::tools {
 
+/// The same text for all texts of one case of a shipped op. Errors: argument, of the case and for another op.
+std::string case_key(std::string_view op, const std::string& text);
+
 class PeerTimes {
  public:
   /// No times at all.
   PeerTimes() = default;
-  /// A file of JSON lines, {"op", "case", "time_us"} with the case in the words of our own cases, or
-  /// a folder: all its *.jsonl files of such lines. The copy rates come from the README.md beside
-  /// them. Ops that we do not have are left out.
+  /// A file of JSON lines, {"op", "case", "time_us"} with the case in the words of our own cases (a first line
+  /// {"run": ..} says where they are from), or a folder: all its *.jsonl files of such lines. The copy rates
+  /// come from the run ("copy_gbs": pairs of bytes and GB/s) or from the README.md beside the files. Ops that
+  /// we do not have are left out.
   ///
   /// Errors: argument, naming file and line, if a file cannot be read or a line is not of that form.
   ///         Files of a folder whose first line has no case as text are left out.

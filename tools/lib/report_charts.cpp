@@ -110,15 +110,21 @@ std::string draw_peer_ratios(const BenchFile& file) {
 std::string draw_roofline(const BenchFile& file) {
   if (file.results.empty()) return "";
   std::map<int64_t, double> copy;  // bytes -> GB/s
+  int64_t least_bytes = file.results.front().bytes, most_bytes = least_bytes;
   double least_gbs = file.results.front().gbs, most_gbs = least_gbs;
   for (const BenchResult& r : file.results) {
+    least_bytes = std::min(least_bytes, r.bytes);
+    most_bytes = std::max(most_bytes, r.bytes);
+    least_gbs = std::min(least_gbs, r.gbs);
+    most_gbs = std::max(most_gbs, r.gbs);
+    if (r.copy_gbs <= 0) continue;  // a record has it from some size on
     copy[r.bytes] = r.copy_gbs;
-    least_gbs = std::min({least_gbs, r.gbs, r.copy_gbs});
-    most_gbs = std::max({most_gbs, r.gbs, r.copy_gbs});
+    least_gbs = std::min(least_gbs, r.copy_gbs);
+    most_gbs = std::max(most_gbs, r.copy_gbs);
   }
   constexpr double kTop = 16, kBottom = 430, kLeft = 80, kRight = 20;
-  const Axis x = decades(static_cast<double>(copy.begin()->first),
-                         static_cast<double>(copy.rbegin()->first), kLeft, kWidth - kRight);
+  const Axis x = decades(static_cast<double>(least_bytes), static_cast<double>(most_bytes), kLeft,
+                         kWidth - kRight);
   const Axis y = decades(least_gbs, most_gbs, kBottom, kTop);
 
   Svg svg(kWidth, kBottom + 44, "Bandwidth of each case against the copy rate");

@@ -18,6 +18,7 @@
 #include "tools/lib/bundle_maker.h"
 #include "tools/lib/cold_start.h"
 #include "tools/lib/compile_cost.h"
+#include "tools/lib/measured.h"
 #include "tools/lib/op_choice.h"
 #include "tools/lib/own_kernel.h"
 #include "tools/tessera/command.h"
@@ -164,7 +165,9 @@ int bench(const BenchOptions& options) {
   }
   show_progress("");
   json.write(bench_json(machine, results, costs));
-  record.write(bench_record(results));
+  record.write(
+      run_line(machine.device, fmt::format("tessera bench {} --record FILE", options.op), results) +
+      bench_record(results));
   std::string text = fmt::format("{}, driver {}, NVRTC {}, times from {}\n\n", machine.device,
                                  machine.driver, machine.nvrtc, machine.method);
   text += options.launch ? launch_table(costs) : bench_table(results);

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <filesystem>
+
 #include "tools/lib/doc_pages.h"
 #include "tools/lib/header_docs.h"
 #include "tools/lib/input_file.h"
@@ -96,6 +98,12 @@ int docs(const DocsOptions& options, const std::string& commands) {
     if (made == text) continue;
     stale.push_back(page);
     if (!options.check) write_file(path, made);
+  }
+  for (const MadeFile& file : made_files(options.root)) {
+    const std::string path = options.root + "/" + file.path;
+    if (std::filesystem::exists(path) && read_text_file(path, kMostBytes) == file.text) continue;
+    stale.push_back(file.path);
+    if (!options.check) write_file(path, file.text);
   }
   if (options.check && !stale.empty()) {
     throw Error({.kind = ErrorKind::program,
