@@ -46,6 +46,22 @@ TEST_CASE("tables line up", "[bench]") {
         "x          10.25\n");
 }
 
+TEST_CASE("a heading stands above its rows and widens no column", "[bench]") {
+  TextTable table({{"kernel", Align::left}, {"us", Align::right}});
+  table.heading("a case of many words: no trap");
+  table.row({"  first", "1.5"});
+  table.heading("one without rows");
+  CHECK(table.text() ==
+        "kernel    us\n"
+        "-------  ---\n"
+        "a case of many words: no trap\n"
+        "  first  1.5\n"
+        "one without rows\n");
+  CHECK(table.text(20).find("\na case of many\n    words: no trap\n  first  1.5\n") !=
+        std::string::npos);
+  CHECK(table.json().find("many words") == std::string::npos);
+}
+
 TEST_CASE("a table wider than the terminal folds its rows", "[bench]") {
   TextTable table(
       {{"op", Align::left}, {"case", Align::left}, {"us", Align::right}, {"GB/s", Align::right}});

@@ -123,19 +123,11 @@ void add_resources(CheckResult& result, const kernels::OpInfo& op,
 }
 
 std::string check_table(const std::vector<CheckResult>& results) {
-  std::vector<TextTable::Column> columns = {{"op", Align::left},
-                                            {"case", Align::left},
-                                            {"kernel", Align::left},
-                                            {"result", Align::left},
-                                            {"moved/least", Align::right},
-                                            {"sectors/request", Align::right},
-                                            {"load sectors/least", Align::right},
-                                            {"store sectors/least", Align::right},
-                                            {"wavefronts/ideal", Align::right},
-                                            {"barriers", Align::right},
-                                            {"shuffles", Align::right},
-                                            {"guards", Align::right},
-                                            {"live", Align::right}};
+  std::vector<TextTable::Column> columns = {{"kernel", Align::left}};
+  for (const char* title :
+       {"moved", "sectors", "loads", "stores", "banks", "barriers", "shuffles", "guards", "live"}) {
+    columns.push_back({title, Align::right});
+  }
   const bool compiled = std::any_of(results.begin(), results.end(), [](const CheckResult& r) {
     return !r.kernels.empty() && r.kernels.front().resources.has_value();
   });
@@ -146,24 +138,20 @@ std::string check_table(const std::vector<CheckResult>& results) {
   }
   const size_t width = columns.size();
   TextTable table(std::move(columns));
-  const auto add_row = [&](std::vector<std::string> row, const char* rest) {
-    row.resize(width, rest);
-    table.row(std::move(row));
-  };
   for (const CheckResult& r : results) {
-    if (!r.error.empty()) {
-      add_row({r.op, r.label, "", "FAILED"}, "");
-      continue;
-    }
+    const char* const verdict = !r.error.empty()    ? "FAILED"
+                                : r.kernels.empty() ? "no trap, no launch"
+                                                    : "no trap";
+    table.heading(fmt::format("{} {}: {}", r.op, r.label, verdict));
+    if (!r.error.empty()) continue;
     int64_t moved = 0;
     for (const KernelWork& work : r.kernels) moved += work.moved_bytes();
     for (const KernelWork& work : r.kernels) {
-      std::vector<std::string> row = {r.op, r.label, work.kernel, "no trap",
-                                      ratio(moved, r.least_bytes)};
+      std::vector<std::string> row = {"  " + work.kernel, ratio(moved, r.least_bytes)};
       for (std::string& cell : cells(work)) row.push_back(std::move(cell));
-      add_row(std::move(row), "-");
+      row.resize(width, "-");
+      table.row(std::move(row));
     }
-    if (r.kernels.empty()) add_row({r.op, r.label, "no launch", "no trap"}, "-");
   }
   return table.text();
 }

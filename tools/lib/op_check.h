@@ -44,7 +44,8 @@ void add_resources(CheckResult& result, const kernels::OpInfo& op,
                    const kernels::BenchCase& example, const runtime::Nvrtc& nvrtc,
                    runtime::Target target);
 
-/// A row per kernel: traffic against the least, bank conflicts, synchronisation, guards, registers.
+/// A line per case with its verdict, and below it a row per kernel: traffic against the least, bank
+/// conflicts, synchronisation, guards, registers. `tessera check --help` explains the columns.
 std::string check_table(const std::vector<CheckResult>& results);
 /// A row per access to memory of the kernels, those with the most sectors and wavefronts too many
 /// first: "load 8 x bf16 x" at a line.

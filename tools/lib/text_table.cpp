@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "dsl/base/error.h"
 
@@ -87,7 +88,16 @@ std::string TextTable::text(size_t width) const {
   };
   add_row([&](size_t c) { return columns_[c].title; });
   add_row([&](size_t c) { return std::string(widths[c], '-'); });
-  for (const auto& row : rows_) add_row([&](size_t c) { return row[c]; });
+  size_t heading = 0;
+  for (size_t r = 0; r <= rows_.size(); ++r) {
+    for (; heading < headings_.size() && headings_[heading].first == r; ++heading) {
+      std::string indent;
+      for (const std::string& line : folded(headings_[heading].second, width - kIndent)) {
+        text += std::exchange(indent, std::string(kIndent, ' ')) + line + "\n";
+      }
+    }
+    if (r < rows_.size()) add_row([&](size_t c) { return rows_[r][c]; });
+  }
   return text;
 }
 

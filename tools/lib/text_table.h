@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace tessera::tools {
@@ -27,6 +28,8 @@ class TextTable {
 
   /// One cell per column.
   void row(std::vector<std::string> cells);
+  /// A line of its own above the rows that follow, in no column. JSON has none.
+  void heading(std::string text) { headings_.emplace_back(rows_.size(), std::move(text)); }
   /// Title line, rule, rows; two spaces between columns, none at the end of a line. A row that is
   /// wider than `width` goes on in further lines, indented and in columns of their own;
   /// a cell that is wider goes on in the next line.
@@ -38,6 +41,7 @@ class TextTable {
  private:
   std::vector<Column> columns_;
   std::vector<std::vector<std::string>> rows_;
+  std::vector<std::pair<size_t, std::string>> headings_;  // number of the row below, text
 };
 
 }  // namespace tessera::tools

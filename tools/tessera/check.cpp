@@ -65,7 +65,17 @@ void add_check(CLI::App& app, Command& command) {
       "Examples:\n"
       "  tessera check all\n"
       "  tessera check transpose --lines\n"
-      "  tessera check post_fwd --case-of \"T=3 n=2 H=40\"");
+      "  tessera check post_fwd --case-of \"T=3 n=2 H=40\"\n"
+      "\n"
+      "Columns:\n"
+      "  moved      bytes between the caches over the least of the op; 1.00 is best\n"
+      "  sectors    of 32 bytes per request to global memory\n"
+      "  loads      sectors loaded over the least for the bytes asked for; 1.00 is best\n"
+      "  stores     the same of stores\n"
+      "  banks      wavefronts of shared memory over those without conflicts; 1.00 is best\n"
+      "  barriers, shuffles, guards   how many ran\n"
+      "  live       registers of a thread that hold values at a time, at most\n"
+      "  registers, spilled, shared   with --arch, as the compiler says; bytes");
   sub->add_option("op", options->op, "an op, a family or all")->required();
   CLI::Option* part =
       sub->add_option("--case", options->cases, "only the cases with this text in their label");

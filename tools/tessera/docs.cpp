@@ -64,8 +64,10 @@ std::string command_text(const CLI::App& app, const std::string& path) {
       table += fmt::format("| {} | {} |\n", option_names(*option), option->get_description());
     }
     if (!table.empty()) text += "| option | meaning |\n|---|---|\n" + table + "\n";
-    if (!command->get_footer().empty())
-      text += fmt::format("```\n{}\n```\n\n", command->get_footer());
+    const std::string footer = command->get_footer();
+    if (!footer.empty() && footer != app.get_footer()) {  // the examples of a group stand once
+      text += fmt::format("```\n{}\n```\n\n", footer);
+    }
     text += command_text(*command, name);
   }
   return text;
