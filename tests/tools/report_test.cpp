@@ -7,6 +7,7 @@
 
 #include <cmath>
 #include <functional>
+#include <set>
 
 #include "dsl/base/error.h"
 #include "tests/support/catch.h"
@@ -36,7 +37,7 @@ BenchResult result(std::string op, std::string label, double us, std::optional<d
 
 BenchFile two_ops() {
   BenchFile file;
-  file.machine = {"GPU <1>", "13.0", "13.0", "CUPTI"};
+  file.machine = {"GPU <1>", "13.0", "13.0", "CUPTI", "2026-11-29", "0.2.0, code 0123456789ab"};
   file.results = {result("topk_gate", "T=1", 1, 4), result("topk_gate", "T=2", 2, 2),
                   result("transpose", "R=3 & \"C\"", 20, 10), result("transpose", "R=4", 1, {})};
   return file;
@@ -138,7 +139,9 @@ TEST_CASE("the same numbers as Markdown", "[report]") {
   BenchFile file = two_ops();
   file.results.resize(3);
   file.launches = {{"transpose", "R=1", 2, 1, 2000, 2100, 2500}};
-  CHECK(report_markdown(file) == R"(GPU \<1>, driver 13.0, NVRTC 13.0, times from CUPTI.
+  CHECK(
+      report_markdown(file) ==
+      R"(GPU \<1>, driver 13.0, NVRTC 13.0, times from CUPTI, 2026-11-29, Tessera 0.2.0, code 0123456789ab.
 
 | op | case | us | GB/s | % of copy | % of stream |
 |---|---|--:|--:|--:|--:|
@@ -210,7 +213,7 @@ TEST_CASE("what bench writes is read back whole", "[report]") {
     CHECK(message([&] { read_bench(folder.path(other)); }) ==
           "tessera: " + folder.path(other) +
               ": holds no benchmark\n"
-              "  expected  a file written by tessera bench --json\n"
+              "  expected  a file written by tessera bench --json or --record\n"
               "  got       a file of bench --" +
               other + ", which has no GPU times to draw");
   }
@@ -222,6 +225,58 @@ TEST_CASE("what bench writes is read back whole", "[report]") {
   CHECK(message([&] {
           read_bench(folder.path("zero"));
         }).find("got       transpose, R=3 & \"C\": times, bytes and rates") != std::string::npos);
+}
+
+TEST_CASE("every family has a colour of its own", "[report]") {
+  const std::string page = report_page(two_ops());
+  std::set<std::string> colours;
+  std::set<std::string> families;
+  for (const kernels::OpInfo& op : kernels::ops()) families.insert(op.family);
+  for (const std::string& family : families) {
+    CAPTURE(family);
+    const std::string rule = "." + family + " { fill: #";
+    const size_t at = page.find(rule);
+    REQUIRE(at != std::string::npos);
+    colours.insert(page.substr(at + rule.size(), 6));
+  }
+  CHECK(colours.size() == families.size());
+}
+
+TEST_CASE("a page says when and by which code its times were taken", "[report]") {
+  CHECK(report_page(two_ops()).find(
+            "<p class=\"machine\">times from CUPTI, driver 13.0, NVRTC 13.0, 2026-11-29, "
+            "Tessera 0.2.0, code 0123456789ab</p>") != std::string::npos);
+}
+
+TEST_CASE("a record is drawn, with copy rates and without", "[report]") {
+  const TemporaryFolder folder;
+  const kernels::OpInfo& op = kernels::find_op("transpose");
+  BenchResult one = result("transpose", op.bench.front().label, 100, {});
+  write_text(folder.path("new.jsonl"), bench_record({one}));
+  write_text(folder.path("old.jsonl"),
+             fmt::format(R"({{"op": "transpose", "case": "{}", "time_us": 100}})"
+                         "\n"
+                         R"({{"op": "no_such_op", "case": "T=1", "time_us": 1}})"
+                         "\n",
+                         one.label));
+  for (const bool is_new : {false, true}) {
+    const BenchFile file = read_bench(folder.path(is_new ? "new.jsonl" : "old.jsonl"));
+    REQUIRE(file.results.size() == 1);
+    CHECK(file.results[0].bytes == op.bench.front().bytes);
+    CHECK(is_near(file.results[0].gbs, static_cast<double>(op.bench.front().bytes) / 1e5));
+    CHECK(file.results[0].copy_gbs == (is_new ? 1000 : 0));
+    const std::string page = report_page(file);
+    CHECK(is_balanced(page));
+    CHECK(count(page, "<polyline") == (is_new ? 2 : 0));
+    CHECK(count(page, "<circle") == 2);  // the legend's and the case
+    CHECK((page.find("of the copy rate or more") != std::string::npos) == is_new);
+    CHECK(page.find("<td>-</td><td>-</td>") != std::string::npos);
+    CHECK(report_markdown(file).find(is_new ? " | - |\n" : " | - | - |\n") != std::string::npos);
+  }
+  write_text(folder.path("other.jsonl"), R"({"op": "no_such_op", "case": "T=1", "time_us": 1})");
+  CHECK(message([&] {
+          read_bench(folder.path("other.jsonl"));
+        }).find("got       a record without a case of ours") != std::string::npos);
 }
 
 TEST_CASE("the peer's times are found by op and label", "[report]") {

@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <ctime>
 #include <nlohmann/json.hpp>
 
 #include "kernels/jit/prepare.h"
 #include "kernels/op_call.h"
+#include "runtime/build_info.h"
 #include "runtime/driver/device.h"
 #include "runtime/nvrtc/nvrtc.h"
 #include "runtime/runtime.h"
@@ -110,7 +112,8 @@ BenchResult bench_case(const kernels::OpInfo& op, const kernels::BenchCase& benc
 void scale_peer(BenchResult& result, double peer_us, const PeerTimes& peer) {
   const std::optional<double> theirs = peer.copy_gbs(result.bytes / 2);
   result.peer_us = peer_us;
-  result.peer_scaled_us = peer_us * (theirs ? *theirs / result.copy_gbs : 1.0);
+  const bool has_rates = theirs && result.copy_gbs > 0;  // a record may have none
+  result.peer_scaled_us = peer_us * (has_rates ? *theirs / result.copy_gbs : 1.0);
 }
 
 LaunchCost launch_cost(const kernels::OpInfo& op, const kernels::BenchCase& example, int device) {
@@ -149,6 +152,12 @@ BenchMachine bench_machine(const runtime::DeviceTimer& timer) {
   machine.driver = runtime::cuda_version_text(runtime::driver().version);
   machine.nvrtc = runtime::cuda_version_text(runtime::Runtime::instance().nvrtc().version);
   machine.method = timer.method();
+  std::time_t now = std::time(nullptr);
+  std::tm utc = {};
+  ::gmtime_r(&now, &utc);
+  machine.date = fmt::format("{:04}-{:02}-{:02}", utc.tm_year + 1900, utc.tm_mon + 1, utc.tm_mday);
+  const runtime::BuildInfo build = runtime::build_info();
+  machine.code = build.version + ", code " + build.stamp.substr(0, 12);
   return machine;
 }
 
@@ -197,8 +206,9 @@ std::string launch_table(const std::vector<LaunchCost>& costs) {
 std::string bench_record(const std::vector<BenchResult>& results) {
   std::string lines;
   for (const BenchResult& r : results) {
-    const nlohmann::ordered_json line = {
+    nlohmann::ordered_json line = {
         {"op", r.op}, {"case", r.label}, {"time_us", std::round(1000 * r.timing.us) / 1000}};
+    if (r.copy_gbs > 0) line["copy_gbs"] = std::round(r.copy_gbs);
     lines += line.dump() + "\n";
   }
   return lines;
@@ -227,10 +237,9 @@ std::string bench_json(const BenchMachine& machine, const std::vector<BenchResul
   using Json = nlohmann::ordered_json;
   const auto optional = [](std::optional<double> value) { return value ? Json(*value) : Json(); };
   Json json;
-  json["machine"] = {{"device", machine.device},
-                     {"driver", machine.driver},
-                     {"nvrtc", machine.nvrtc},
-                     {"method", machine.method}};
+  json["machine"] = {{"device", machine.device}, {"driver", machine.driver},
+                     {"nvrtc", machine.nvrtc},   {"method", machine.method},
+                     {"date", machine.date},     {"code", machine.code}};
   json["cases"] = Json::array();
   for (const BenchResult& r : results) {
     json["cases"].push_back({{"op", r.op},

@@ -56,12 +56,14 @@ LaunchCost launch_cost(const kernels::OpInfo& op, const kernels::BenchCase& exam
 /// What stood where when the numbers were taken.
 struct BenchMachine {
   std::string device, driver, nvrtc, method;
+  std::string date;  // "2026-11-29", of the run
+  std::string code;  // version, and the first digits of the stamp of the kernels' sources
 };
 BenchMachine bench_machine(const runtime::DeviceTimer& timer);
 
 std::string bench_table(const std::vector<BenchResult>& results);
 std::string launch_table(const std::vector<LaunchCost>& costs);
-/// A line of JSON per case, {"op", "case", "time_us"}: what PeerTimes reads.
+/// A line of JSON per case, {"op", "case", "time_us", "copy_gbs"}: what PeerTimes and read_bench() read.
 std::string bench_record(const std::vector<BenchResult>& results);
 /// The cases that are slower than their earlier times, and how many have none.
 std::string slower_text(const std::vector<BenchResult>& results);

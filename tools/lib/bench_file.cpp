@@ -4,7 +4,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <sstream>
+#include <utility>
 
 #include "dsl/base/error.h"
 #include "tools/lib/header_scan.h"
@@ -21,7 +25,7 @@ constexpr int64_t kMaxFile = int64_t{64} << 20;
 [[noreturn]] void fail(const std::string& path, std::string got) {
   throw Error({.kind = ErrorKind::argument,
                .what = path + ": holds no benchmark",
-               .expected = "a file written by tessera bench --json",
+               .expected = "a file written by tessera bench --json or --record",
                .got = std::move(got)});
 }
 
@@ -59,27 +63,66 @@ LaunchCost launch_of(const Json& json) {
   return cost;
 }
 
-}  // namespace
+/// True for JSON lines of --record.
+bool is_record(const std::string& text) {
+  const Json first = Json::parse(text.substr(0, text.find('\n')), nullptr, false);
+  return first.is_object() && first.contains("time_us") && first.contains("op");
+}
 
-BenchFile read_bench(const std::string& path) {
-  const std::string text = read_text_file(path, kMaxFile);
-  BenchFile file;
-  try {
-    const Json json = Json::parse(text);
-    for (const char* other : {"compile", "cold"}) {
-      if (!json.is_object() || !json.contains(other)) continue;
-      fail(path, fmt::format("a file of bench --{}, which has no GPU times to draw", other));
-    }
-    const Json& machine = json.at("machine");
-    machine.at("device").get_to(file.machine.device);
-    machine.at("driver").get_to(file.machine.driver);
-    machine.at("nvrtc").get_to(file.machine.nvrtc);
-    machine.at("method").get_to(file.machine.method);
-    for (const Json& one : json.at("cases")) file.results.push_back(result_of(one));
-    for (const Json& one : json.at("launch")) file.launches.push_back(launch_of(one));
-  } catch (const Json::exception& error) {
-    fail(path, json_problem(error));
+/// The copy rates of a record, by op and case.
+std::map<std::pair<std::string, std::string>, double> copy_rates_of(const std::string& text) {
+  std::map<std::pair<std::string, std::string>, double> rates;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+    const Json json = Json::parse(line);
+    if (!json.contains("copy_gbs")) continue;
+    rates[{json.at("op").get<std::string>(), json.at("case").get<std::string>()}] =
+        json.at("copy_gbs").get<double>();
   }
+  return rates;
+}
+
+BenchFile read_record(const std::string& path, const std::string& text) {
+  const PeerTimes times = PeerTimes::load(path);
+  auto rates = copy_rates_of(text);
+  BenchFile file;
+  file.machine.device = path.substr(path.rfind('/') + 1);
+  file.machine.method = "a record, which says no more of the machine";
+  for (const kernels::OpInfo& op : program_ops()) {
+    for (const kernels::BenchCase& one : op.bench) {
+      const std::optional<double> us = times.find(op, one);
+      if (!us || one.bytes == 0) continue;
+      BenchResult result;
+      result.op = op.name;
+      result.label = one.label;
+      result.bytes = one.bytes;
+      result.timing.us = *us;
+      result.gbs = static_cast<double>(one.bytes) / *us / 1e3;
+      result.copy_gbs = rates[{op.name, one.label}];
+      file.results.push_back(std::move(result));
+    }
+  }
+  if (file.results.empty()) fail(path, "a record without a case of ours");
+  return file;
+}
+
+BenchFile read_run(const std::string& path, const std::string& text) {
+  BenchFile file;
+  const Json json = Json::parse(text);
+  for (const char* other : {"compile", "cold"}) {
+    if (!json.is_object() || !json.contains(other)) continue;
+    fail(path, fmt::format("a file of bench --{}, which has no GPU times to draw", other));
+  }
+  const Json& machine = json.at("machine");
+  machine.at("device").get_to(file.machine.device);
+  machine.at("driver").get_to(file.machine.driver);
+  machine.at("nvrtc").get_to(file.machine.nvrtc);
+  machine.at("method").get_to(file.machine.method);
+  file.machine.date = machine.value("date", "");  // since 0.2
+  file.machine.code = machine.value("code", "");
+  for (const Json& one : json.at("cases")) file.results.push_back(result_of(one));
+  for (const Json& one : json.at("launch")) file.launches.push_back(launch_of(one));
   for (const BenchResult& r : file.results) {
     const bool times =
         r.timing.us > 0 && r.gbs > 0 && r.copy_gbs > 0 && r.stream_us > 0 && r.bytes > 0;
@@ -88,6 +131,17 @@ BenchFile read_bench(const std::string& path) {
     }
   }
   return file;
+}
+
+}  // namespace
+
+BenchFile read_bench(const std::string& path) {
+  const std::string text = read_text_file(path, kMaxFile);
+  try {
+    return is_record(text) ? read_record(path, text) : read_run(path, text);
+  } catch (const Json::exception& error) {
+    fail(path, json_problem(error));
+  }
 }
 
 void set_peer_times(BenchFile& file, const PeerTimes& peer) {

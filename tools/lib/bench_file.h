@@ -1,5 +1,5 @@
 #pragma once
-// The numbers of a benchmark run, read back from the file that `tessera bench --json` wrote.
+// The numbers of a benchmark run, read back from a file that `tessera bench` wrote.
 
 #include <string>
 #include <vector>
@@ -14,6 +14,8 @@ struct BenchFile {
   std::vector<LaunchCost> launches;
 };
 
+/// Reads a file of --json; or one of --record, whose lines hold times: bytes come from our cases, and
+/// rates of copies, which older records lack, are 0. Lines that are no case of ours are left out.
 /// Throws Error (argument) naming the file and what it lacks.
 BenchFile read_bench(const std::string& path);
 

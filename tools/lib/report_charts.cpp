@@ -48,8 +48,9 @@ std::string si(double value, const char* unit) {
 }
 
 std::string describe(const BenchResult& r) {
-  std::string text = fmt::format("{}, {}: {:.2f} us, {:.0f} GB/s, {:.0f} % of copy", r.op, r.label,
-                                 r.timing.us, r.gbs, r.percent_of_copy());
+  std::string text =
+      fmt::format("{}, {}: {:.2f} us, {:.0f} GB/s", r.op, r.label, r.timing.us, r.gbs);
+  if (r.copy_gbs > 0) text += fmt::format(", {:.0f} % of copy", r.percent_of_copy());
   if (r.peer_scaled_us) text += fmt::format(", {:.2f} of the peer's time", peer_ratio(r));
   return text;
 }
@@ -109,18 +110,17 @@ std::string draw_peer_ratios(const BenchFile& file) {
 
 std::string draw_roofline(const BenchFile& file) {
   if (file.results.empty()) return "";
-  std::map<int64_t, double> copy;  // bytes -> GB/s
-  int64_t least_bytes = file.results.front().bytes, most_bytes = least_bytes;
+  std::map<int64_t, double> copy;  // bytes -> GB/s; empty for a record without copy rates
   double least_gbs = file.results.front().gbs, most_gbs = least_gbs;
+  int64_t least_bytes = file.results.front().bytes, most_bytes = least_bytes;
   for (const BenchResult& r : file.results) {
     least_bytes = std::min(least_bytes, r.bytes);
     most_bytes = std::max(most_bytes, r.bytes);
-    least_gbs = std::min(least_gbs, r.gbs);
-    most_gbs = std::max(most_gbs, r.gbs);
-    if (r.copy_gbs <= 0) continue;  // a record has it from some size on
-    copy[r.bytes] = r.copy_gbs;
-    least_gbs = std::min(least_gbs, r.copy_gbs);
-    most_gbs = std::max(most_gbs, r.copy_gbs);
+    for (const double gbs : {r.gbs, r.copy_gbs > 0 ? r.copy_gbs : r.gbs}) {
+      least_gbs = std::min(least_gbs, gbs);
+      most_gbs = std::max(most_gbs, gbs);
+    }
+    if (r.copy_gbs > 0) copy[r.bytes] = r.copy_gbs;
   }
   constexpr double kTop = 16, kBottom = 430, kLeft = 80, kRight = 20;
   const Axis x = decades(static_cast<double>(least_bytes), static_cast<double>(most_bytes), kLeft,
@@ -137,14 +137,18 @@ std::string draw_roofline(const BenchFile& file) {
     svg.text({x.begin - 8, y(gbs) + 4}, Anchor::end, si(gbs * 1e9, "B/s"));
   }
   svg.text({(x.begin + x.end) / 2, kBottom + 36}, Anchor::middle,
-           "least bytes of the case; line: copy of as many bytes, dashes: 92 % of it");
+           copy.empty()
+               ? "least bytes of the case"
+               : "least bytes of the case; line: copy of as many bytes, dashes: 92 % of it");
   std::vector<Point> roof, bar;
   for (const auto& [bytes, gbs] : copy) {
     roof.push_back({x(static_cast<double>(bytes)), y(gbs)});
     bar.push_back({x(static_cast<double>(bytes)), y(0.92 * gbs)});
   }
-  svg.path(roof, "roof");
-  svg.path(bar, "roof dashed");
+  if (!roof.empty()) {
+    svg.path(roof, "roof");
+    svg.path(bar, "roof dashed");
+  }
   for (const BenchResult& r : file.results) {
     svg.circle({x(static_cast<double>(r.bytes)), y(r.gbs)}, 4, "dot " + family_of(r.op),
                describe(r));

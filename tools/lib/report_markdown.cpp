@@ -19,14 +19,26 @@ std::string cell(const std::string& text) {
 
 std::string report_markdown(const BenchFile& file) {
   const BenchMachine& m = file.machine;
-  std::string text = fmt::format("{}, driver {}, NVRTC {}, times from {}.\n", cell(m.device),
-                                 cell(m.driver), cell(m.nvrtc), cell(m.method));
+  std::string text = cell(m.device);
+  const auto add = [&](const char* before, const std::string& word) {
+    if (!word.empty()) text += before + cell(word);
+  };
+  add(", driver ", m.driver);
+  add(", NVRTC ", m.nvrtc);
+  add(", times from ", m.method);
+  add(", ", m.date);
+  add(", Tessera ", m.code);
+  text += ".\n";
   if (!file.results.empty()) {
     text += "\n| op | case | us | GB/s | % of copy | % of stream |\n|---|---|--:|--:|--:|--:|\n";
   }
   for (const BenchResult& r : file.results) {
-    text += fmt::format("| `{}` | {} | {:.2f} | {:.0f} | {:.1f} | {:.1f} |\n", r.op, cell(r.label),
-                        r.timing.us, r.gbs, r.percent_of_copy(), r.percent_of_stream());
+    const auto percent = [](double rate, double value) {
+      return rate > 0 ? fmt::format("{:.1f}", value) : "-";  // older records lack rates
+    };
+    text += fmt::format("| `{}` | {} | {:.2f} | {:.0f} | {} | {} |\n", r.op, cell(r.label),
+                        r.timing.us, r.gbs, percent(r.copy_gbs, r.percent_of_copy()),
+                        percent(r.stream_us, r.percent_of_stream()));
   }
   if (!file.launches.empty()) {
     text += "\n| op | case | driver alone, ns | plan above | call above |\n|---|---|--:|--:|--:|\n";

@@ -32,8 +32,9 @@ void add_report(CLI::App& app, Command& command) {
   sub->footer(
       "Examples:\n"
       "  tessera report bench.json --out report.html\n"
+      "  tessera report tools/measured/h200.jsonl --out report.html\n"
       "  tessera report bench.json --markdown --out report.md");
-  sub->add_option("bench", options->bench, "file written by bench --json")->required();
+  sub->add_option("bench", options->bench, "file written by bench --json or --record")->required();
   sub->add_option("--peer", options->peer,
                   "peer times for a run that had none: a JSON-lines file or a folder");
   sub->add_flag("--markdown", options->markdown, "tables for a page such as tests/MEASURED.md");
