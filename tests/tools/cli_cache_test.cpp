@@ -174,6 +174,8 @@ TEST_CASE("a bundle can be listed, summed up, verified and explained", "[cli][ca
   REQUIRE(listed.size() == keys.size());
   CHECK(listed[0].at("key") == keys[0]);
   CHECK(listed[0].at("bytes").is_number());
+  CHECK(listed[0].at("hours") == "-");  // of a file that nobody prunes
+  CHECK(listed[0].at("launch").get<std::string>().starts_with("grid ("));
   CHECK(nlohmann::json::parse(run_tessera({"cache", "verify", "--json"}, bundle).out).at("whole") ==
         keys.size());
   const ProgramResult usage = run_tessera({"cache", "du"}, bundle);
@@ -221,7 +223,11 @@ TEST_CASE("compile makes a bundle, and the cache can be looked into, checked and
   CHECK(run_tessera({"cache", "prune"}, cache).out == "0 entries removed\n");
 
   const ProgramResult one = run_tessera({"cache", "explain", keys[0]}, cache);
-  CHECK(one.out.find("compiler  NVRTC ") != std::string::npos);
+  CHECK(one.out.find("\ncompiler    NVRTC ") != std::string::npos);
+  CHECK(one.out.find("\nparameters  ") != std::string::npos);
+  // The kernels of an op are told apart by more than the digest of their Spec.
+  CHECK(list.out.find("  grid (") != std::string::npos);
+  CHECK(one.out.find("\nlaunch      grid (") != std::string::npos);
   const ProgramResult two = run_tessera({"cache", "explain", keys[0], keys[1]}, cache);
   CHECK(two.exit_code == 0);
   CHECK(two.out.find("\ncompiler") == std::string::npos);  // alike, so not shown

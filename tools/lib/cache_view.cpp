@@ -32,8 +32,31 @@ std::optional<runtime::Entry> read_entry(const CacheFolder& cache,
   return entry;
 }
 
+/// "grid (rows / 4), 128 threads": the first line of a generated kernel, which tells the kernels of an
+/// op apart. A hand-written text has no such line.
+std::string launch_of(const runtime::Image& image) {
+  constexpr std::string_view kPrefix = "tessera_";
+  if (!image.entry.starts_with(kPrefix)) return fmt::format("{} threads", image.threads);
+  const std::string begin = fmt::format("// {}: grid ", image.entry.substr(kPrefix.size()));
+  const size_t at = image.source.find(begin);
+  if (at == std::string::npos) return fmt::format("{} threads", image.threads);
+  const size_t grid = at + begin.size() - std::string_view("grid ").size();
+  return image.source.substr(grid, image.source.find('\n', grid) - grid);
+}
+
+/// "x bf16, out e4m3, rows i32"
+std::string parameters_of(const runtime::Image& image) {
+  std::string text;
+  for (const KernelParam& param : image.params) {
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", param.name, name(param.dtype));
+  }
+  return text;
+}
+
+/// The inputs of the key, and facts of the kernel in words: a Spec is bytes.
 std::map<std::string, std::string> fields_of(const runtime::Entry& entry) {
-  std::map<std::string, std::string> fields;
+  std::map<std::string, std::string> fields = {{"launch", launch_of(entry.image)},
+                                               {"parameters", parameters_of(entry.image)}};
   for (const runtime::KeyField& field : entry.key.fields) {
     std::string& value = fields[field.name];  // options may come several times
     value += (value.empty() ? "" : " ") + field.value;
@@ -123,19 +146,22 @@ TextTable cache_list(const std::vector<CacheFolder>& cache) {
                    {"target", Align::left},
                    {"bytes", Align::right},
                    {"hours", Align::right},
+                   {"launch", Align::left},
                    {"key", Align::left}});
   const time_t now = std::time(nullptr);
   for (const CacheFolder& folder : cache) {
     for (const runtime::StoredEntry& entry : folder.entries) {
+      std::string reason;
+      const auto read = read_entry(folder, entry, reason);  // `verify` names the damaged ones
       table.row({entry.op().empty() ? entry.name : entry.op(), entry.target,
                  fmt::format("{}", entry.bytes), fmt::format("{}", (now - entry.used) / 3600),
-                 entry.key().substr(0, 16)});
+                 read ? launch_of(read->image) : "(not read)", entry.key().substr(0, 16)});
     }
     for_each_kernel(folder, [&](size_t idx, const auto& entry, const std::string&) {
       table.row({entry ? entry->image.op : "(damaged)",
                  entry ? runtime::to_string(entry->image.target) : "",
-                 fmt::format("{}", folder.bundle->bytes_at(idx)), "",
-                 entry ? entry->key.hex.substr(0, 16) : ""});
+                 fmt::format("{}", folder.bundle->bytes_at(idx)), "-",
+                 entry ? launch_of(entry->image) : "", entry ? entry->key.hex.substr(0, 16) : ""});
     });
   }
   return table;

@@ -34,7 +34,7 @@ std::vector<CacheFolder> open_cache(const runtime::Options& options);
 /// an unsupported error if a folder with other files is in its place, and what open_cache() throws.
 std::optional<CacheFolder> open_written_cache(const runtime::Options& options);
 
-/// A row per entry: op, target, bytes, hours since its last use, key.
+/// A row per entry: op, target, bytes, hours since its last use, grid and threads, key.
 TextTable cache_list(const std::vector<CacheFolder>& cache);
 /// Entries and bytes per folder or bundle, schema and target.
 TextTable cache_usage(const std::vector<CacheFolder>& cache);
