@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
+#include "dsl/base/nearest_name.h"
 #include "kernels/jit/view_check.h"
-#include "kernels/nearest_name.h"
 #include "kernels/op.h"
 
 namespace tessera::kernels {

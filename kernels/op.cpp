@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "dsl/base/error.h"
-#include "kernels/nearest_name.h"
+#include "dsl/base/nearest_name.h"
 
 namespace tessera::kernels {
 namespace {

@@ -12,6 +12,7 @@
 #include <string_view>
 #include <utility>
 
+#include "dsl/base/nearest_name.h"
 #include "runtime/nvrtc/target.h"
 #include "runtime/raise.h"
 
@@ -357,14 +358,31 @@ void check_options(const Options& options) {
   check("jobs", options.jobs, kMaxJobs);
 }
 
+namespace {
+
+constexpr std::string_view kPrefix = "TESSERA_";
+
+/// "; did you mean 'TESSERA_CACHE'?", or "". The prefix counts as no letters.
+std::string known_switch_near(std::string_view key) {
+  std::vector<std::string> words;
+  for (const Switch& known : kSwitches) {
+    if (known.key.starts_with(kPrefix)) words.emplace_back(known.key.substr(kPrefix.size()));
+  }
+  const std::string near = nearest_name(key.substr(kPrefix.size()), words);
+  return near.empty() ? "" : fmt::format("; did you mean '{}{}'?", kPrefix, near);
+}
+
+}  // namespace
+
 Options options_from(const Environment& environment) {
   Options options;
   for (const auto& [key, value] : environment) {
-    if (key.rfind("TESSERA_", 0) != 0 || value.empty()) continue;
+    if (!key.starts_with(kPrefix) || value.empty()) continue;
     if (const Switch* known = find_switch(key)) {
       if (known->parse != nullptr) known->parse(key, value, options);
     } else {
-      options.warnings.push_back(fmt::format("unknown switch {} is ignored", key));
+      options.warnings.push_back(
+          fmt::format("unknown switch {} is ignored{}", key, known_switch_near(key)));
     }
   }
   for (const char* key : {"CUDA_HOME", "CUDA_PATH"}) {

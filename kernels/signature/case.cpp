@@ -8,7 +8,7 @@
 #include <memory>
 #include <set>
 
-#include "kernels/nearest_name.h"
+#include "dsl/base/nearest_name.h"
 #include "kernels/op.h"
 #include "kernels/param_grammar.h"
 #include "kernels/signature/scale_blocks.h"

@@ -105,7 +105,7 @@ TEST_CASE("a mistyped safety switch opens nothing: TESSERA_JIT=of compiles nothi
               "TESSERA_CACHE: expected rw, ro or off, got 'maybe'; using off",
               "TESSERA_CACHE_MAX_SIZE: expected bytes such as 500M or 2G, or 0, got '2T'; using 2G",
               "TESSERA_CACHE_TRUST: expected user or group, got 'all'; using user",
-              "unknown switch TESSERA_CAHCE is ignored",
+              "unknown switch TESSERA_CAHCE is ignored; did you mean 'TESSERA_CACHE'?",
               "TESSERA_CHECK_SPILLS: expected 0 or 1, got 'on'; using 1",
               "TESSERA_JIT: expected on, warn, error or off, got 'of'; using off",
               "TESSERA_JOBS: expected 1 to 256, got '0'; using one per core, at most 8",

@@ -416,8 +416,9 @@ TEST_CASE("a sink from the begin on", "[.]") {
     options.log_sink = [&](LogLevel, std::string_view line) { lines.emplace_back(line); };
   });
   Runtime::instance();
-  CHECK(lines == std::vector<std::string>{"unknown switch TESSERA_JIBS is ignored",
-                                          "TESSERA_PDL: expected 0 or 1, got 'no'; using 0"});
+  CHECK(lines == std::vector<std::string>{
+                     "unknown switch TESSERA_JIBS is ignored; did you mean 'TESSERA_JOBS'?",
+                     "TESSERA_PDL: expected 0 or 1, got 'no'; using 0"});
 }
 
 TEST_CASE("warnings about the environment reach a sink and not stderr") {

@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "dsl/base/error.h"
-#include "kernels/nearest_name.h"
+#include "dsl/base/nearest_name.h"
 
 namespace tessera::tools {
 namespace {
@@ -29,7 +29,7 @@ namespace {
   fields.argument = "op";
   fields.expected = fmt::format("{}", fmt::join(words, ", "));
   fields.got = word;
-  fields.hint = kernels::did_you_mean(word, words);
+  fields.hint = did_you_mean(word, words);
   throw Error(std::move(fields));
 }
 

@@ -9,8 +9,8 @@
 #include <nlohmann/json.hpp>
 
 #include "dsl/base/error.h"
+#include "dsl/base/nearest_name.h"
 #include "kernels/all_ops.h"
-#include "kernels/nearest_name.h"
 #include "kernels/signature/table.h"
 #include "tools/lib/text_table.h"
 
@@ -102,7 +102,7 @@ std::vector<const OpInfo*> of_family(const std::vector<OpInfo>& ops, const std::
     fields.argument = "family";
     fields.expected = fmt::format("{}", fmt::join(families, ", "));
     fields.got = family;
-    fields.hint = kernels::did_you_mean(family, families);
+    fields.hint = did_you_mean(family, families);
     throw Error(std::move(fields));
   }
   return chosen;

@@ -8,7 +8,7 @@
 #include <cstring>
 
 #include "dsl/base/error.h"
-#include "kernels/nearest_name.h"
+#include "dsl/base/nearest_name.h"
 
 namespace tessera::tools {
 namespace {
@@ -198,7 +198,7 @@ void check_stride_names(const kernels::OpInfo& op, const kernels::Tensors& given
                  .argument = name,
                  .expected = fmt::format("strides of {}", fmt::join(names, ", ")),
                  .got = key,
-                 .hint = kernels::did_you_mean(name, names)});
+                 .hint = did_you_mean(name, names)});
   }
 }
 

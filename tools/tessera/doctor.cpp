@@ -20,6 +20,7 @@
 #include "runtime/driver/device.h"
 #include "runtime/driver/device_activity.h"
 #include "runtime/nvrtc/nvrtc.h"
+#include "runtime/nvrtc/target.h"
 #include "runtime/options.h"
 #include "runtime/runtime.h"
 #include "tools/lib/own_kernel.h"
@@ -74,9 +75,11 @@ std::string about_gpus() {
 std::string about_nvrtc(runtime::Runtime& runtime) {
   try {
     const runtime::Nvrtc& nvrtc = runtime.nvrtc();
+    std::vector<int> archs = nvrtc.archs;  // older ones it compiles for, and we do not
+    std::erase_if(archs, [](int arch) { return !exists(Target(arch / 10, arch % 10, 0)); });
     return line("nvrtc", nvrtc.describe()) +
            line("builtins", nvrtc.builtins.empty() ? "not beside it" : nvrtc.builtins) +
-           line("targets", fmt::format("sm_{}", fmt::join(nvrtc.archs, ", sm_")));
+           line("targets", fmt::format("sm_{}", fmt::join(archs, ", sm_")));
   } catch (const Error& error) {
     return line("nvrtc", error.what());
   }

@@ -9,9 +9,9 @@
 #include <new>
 #include <sstream>
 
+#include "dsl/base/nearest_name.h"
 #include "dsl/base/printable.h"
 #include "dsl/base/version.h"
-#include "kernels/nearest_name.h"
 #include "tools/lib/own_kernel.h"
 #include "tools/tessera/command.h"
 
@@ -62,7 +62,7 @@ std::string unknown_word(const char* kind, const std::string& word,
   const std::string shown = printable_line(word, kMostQuoted);
   std::string message = fmt::format("tessera: unknown {} '{}'\n  expected  {}\n  got       {}",
                                     kind, shown, fmt::join(known, ", "), shown);
-  const std::string hint = kernels::did_you_mean(word, known);
+  const std::string hint = did_you_mean(word, known);
   return hint.empty() ? message : message + fmt::format("\n  hint      {}", hint);
 }
 

@@ -8,9 +8,9 @@
 
 #include "codegen/cuda/emit.h"
 #include "codegen/lower.h"
+#include "dsl/base/nearest_name.h"
 #include "dsl/ir/tile.h"
 #include "kernels/jit/target.h"
-#include "kernels/nearest_name.h"
 #include "kernels/op.h"
 #include "kernels/param_grammar.h"
 #include "runtime/driver/device.h"
@@ -45,7 +45,7 @@ std::vector<std::string> stages() {
 std::string stage_problem(const std::string& word) {
   const std::vector<std::string> known = stages();
   if (std::find(known.begin(), known.end(), word) != known.end()) return "";
-  const std::string hint = kernels::did_you_mean(word, known);
+  const std::string hint = did_you_mean(word, known);
   return fmt::format("unknown stage '{}', expected {} or {}PASS{}", word, fmt::join(kStages, ", "),
                      kAfter, hint.empty() ? "" : "; " + hint);
 }

@@ -1,12 +1,16 @@
 #include "tools/python/core/configure.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <functional>
 #include <map>
 #include <memory>
 #include <optional>
+#include <string>
+#include <vector>
 
+#include "dsl/base/nearest_name.h"
 #include "runtime/options.h"
 #include "runtime/runtime.h"
 #include "tools/python/core/errors.h"
@@ -181,9 +185,10 @@ void configure(const nb::dict& options) {
     const std::string name = str_of(key);
     const auto known = known_options().find(name);
     if (known == known_options().end()) {
-      std::string names;
-      for (const auto& [word, make] : known_options()) names += (names.empty() ? "" : ", ") + word;
-      refuse("", name, "NAME", "unknown option '" + name + "'", names, name);
+      std::vector<std::string> names;
+      for (const auto& [word, make] : known_options()) names.push_back(word);
+      refuse("", name, "NAME", "unknown option '" + name + "'",
+             fmt::format("{}", fmt::join(names, ", ")), name, did_you_mean(name, names));
     }
     setters.push_back(known->second(name, value));
   }

@@ -6,9 +6,11 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <optional>
 #include <string>
 
-#include "kernels/nearest_name.h"
+#include "dsl/base/nearest_name.h"
+#include "tools/python/core/dtype_names.h"
 #include "tools/python/core/errors.h"
 #include "tools/python/core/interpreter_lock.h"
 #include "tools/python/core/library.h"
@@ -32,6 +34,19 @@ bool read_integer(PyObject* value, int64_t& integer) {
   int overflow = 0;
   integer = PyLong_AsLongLongAndOverflow(index.ptr(), &overflow);
   return overflow == 0;
+}
+
+/// "e4m3" for float8_e4m3fn of torch, numpy or ml_dtypes; nothing for what is no dtype. The text of a
+/// dtype is "torch.float8_e4m3fn" in torch and "float8_e4m3fn" elsewhere; ml_dtypes has classes.
+std::optional<std::string_view> dtype_word(PyObject* value) {
+  constexpr std::string_view kTorch = "torch.";
+  const nb::handle object(value);
+  const std::string text =
+      str_of(PyType_Check(value) ? nb::object(object.attr("__name__")) : nb::borrow(object));
+  std::string_view word = text;
+  if (word.starts_with(kTorch)) word.remove_prefix(kTorch.size());
+  const std::optional<DType> dtype = dtype_named(word);
+  return dtype ? std::optional(name(*dtype)) : std::nullopt;
 }
 
 void add_to_key_of(const OptionValue& value, Key& key) {
@@ -76,6 +91,10 @@ OptionValue OptionReader::value_of(const OpInfo& op, const ParamInfo& param, PyO
   if (PyUnicode_Check(value)) return text_of(value);
   if (PyFloat_Check(value)) return PyFloat_AsDouble(value);
   if (PyTuple_Check(value) || PyList_Check(value)) return list_of(op, param, value);
+  if (param.type == ParamInfo::Type::word) {
+    if (const auto word = dtype_word(value)) return *word;
+    refuse_value(op, param, value);
+  }
   if (read_integer(value, integer)) return integer;
   const nb::object number = nb::module_::import_("numbers").attr("Real");
   const int is_number = PyObject_IsInstance(value, number.ptr());
@@ -193,7 +212,7 @@ void refuse_unknown_name(const OpInfo& op, PyObject* unknown) {
   names.emplace_back("stream");
   refuse(op.name, name, "NAME", fmt::format("unknown argument '{}'", name),
          fmt::format("{}", fmt::join(names, ", ")), fmt::format("{}={}", name, describe(value)),
-         kernels::did_you_mean(name, names));
+         did_you_mean(name, names));
 }
 
 void refuse_unknown_output(const OpInfo& op, const nb::object& name) {
@@ -203,7 +222,7 @@ void refuse_unknown_output(const OpInfo& op, const nb::object& name) {
     if (tensor.role == kernels::Role::out) names.push_back(tensor.name);
   }
   refuse(op.name, text, "NAME", fmt::format("'out' names '{}', which is no output", text),
-         fmt::format("{}", fmt::join(names, ", ")), text, kernels::did_you_mean(text, names));
+         fmt::format("{}", fmt::join(names, ", ")), text, did_you_mean(text, names));
 }
 
 }  // namespace tessera::python

@@ -1,11 +1,11 @@
-#include "kernels/nearest_name.h"
+#include "dsl/base/nearest_name.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <vector>
 
-namespace tessera::kernels {
+namespace tessera {
 
 int edit_distance(std::string_view a, std::string_view b) {
   // Three rows of the optimal string alignment table: a swap looks two rows back.
@@ -26,6 +26,30 @@ int edit_distance(std::string_view a, std::string_view b) {
   return previous[b.size()];
 }
 
+namespace {
+
+/// True if the name has the letters of the word in their order and begins alike: "fmt" for "format".
+bool is_short_for(std::string_view word, std::string_view name) {
+  constexpr size_t kLeast = 3;
+  if (word.size() < kLeast || name.empty() || word[0] != name[0]) return false;
+  size_t found = 0;
+  for (const char letter : name) found += found < word.size() && letter == word[found] ? 1 : 0;
+  return found == word.size();
+}
+
+/// The only candidate that the word is short for, or "".
+std::string only_long_form(std::string_view word, std::span<const std::string> candidates) {
+  std::string result;
+  for (const std::string& candidate : candidates) {
+    if (!is_short_for(word, candidate)) continue;
+    if (!result.empty()) return "";
+    result = candidate;
+  }
+  return result;
+}
+
+}  // namespace
+
 std::string nearest_name(std::string_view word, std::span<const std::string> candidates) {
   std::string best;
   int best_distance = -1;
@@ -44,7 +68,7 @@ std::string nearest_name(std::string_view word, std::span<const std::string> can
     best_distance = distance;
     is_best_part = is_part;
   }
-  return best;
+  return best.empty() ? only_long_form(word, candidates) : best;
 }
 
 std::string did_you_mean(std::string_view word, std::span<const std::string> candidates) {
@@ -52,4 +76,4 @@ std::string did_you_mean(std::string_view word, std::span<const std::string> can
   return near.empty() ? "" : fmt::format("did you mean '{}'?", near);
 }
 
-}  // namespace tessera::kernels
+}  // namespace tessera
