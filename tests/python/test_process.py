@@ -300,6 +300,8 @@ def test_a_wrong_option_is_refused_by_name(option, value, kind, expected):
     assert error.argument == option and option in str(error).splitlines()[0]
     assert expected in error.expected and error.got and len(str(error)) < 1000
     assert error.code == {"ValueError": "VALUE", "TypeError": "NAME" if option == "jitt" else "TYPE"}[kind]
+    if option == "jitt":
+        assert error.hint == "did you mean 'jit'?"
 
 
 def test_nvrtc_is_found_in_the_wheels_of_this_python(tmp_path):

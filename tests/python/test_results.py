@@ -28,6 +28,33 @@ def test_one_output_comes_as_itself():
     np.testing.assert_allclose(back, rows(), atol=0.25)
 
 
+class OfTorch:
+    """What str() says of a dtype of torch."""
+
+    def __str__(self):
+        return "torch.float8_e4m3fn"
+
+
+def test_dtypes_stand_for_their_words():
+    wanted = tessera.per_token_cast(rows(), format="e4m3", num_per_channels=128)
+    for dtype in (ml_dtypes.float8_e4m3fn, np.dtype(ml_dtypes.float8_e4m3fn), OfTorch()):
+        made = tessera.per_token_cast(rows(), format=dtype, num_per_channels=128)
+        assert made.out.tobytes() == wanted.out.tobytes() and made.out_sf.tobytes() == wanted.out_sf.tobytes()
+    with pytest.raises(tessera.ArgumentError) as caught:  # a dtype, but none of the words
+        tessera.per_token_cast(rows(), format=np.float32, num_per_channels=128)
+    assert caught.value.argument == "format" and "e4m3" in caught.value.expected and caught.value.got == "f32"
+    with pytest.raises(tessera.ArgumentTypeError) as caught:  # no dtype
+        tessera.per_token_cast(rows(), format=np.ndarray, num_per_channels=128)
+    assert caught.value.argument == "format" and "e4m3" in caught.value.expected
+
+
+def test_dir_lists_what_is_public():
+    public = dir(tessera)
+    assert {"per_token_cast", "per_token_cast_result", "ArgumentError", "functional", "nn", "ops", "version"} <= set(public)
+    assert all(hasattr(tessera, name) for name in tessera.__all__)
+    assert not {"Any", "TYPE_CHECKING", "_core"} & set(public)
+
+
 @pytest.mark.parametrize("tokens", [0, 1, 3, 4, 37])
 @pytest.mark.parametrize("layout", ["row_major", "col_major_tma", "packed_ue8m0"])
 def test_scales_have_the_strides_and_storage_of_their_layout(tokens, layout):

@@ -9,6 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
+import tessera  # noqa: E402
 import tessera.functional as F  # noqa: E402
 import tessera.nn as tnn  # noqa: E402
 from tessera import engram_hash, engram_make_offsets  # noqa: E402
@@ -91,6 +92,35 @@ def test_options_reach_the_function():
     _, got = pre(residual)
     assert torch.equal(got.post_mix, expected.post_mix) and torch.equal(got.comb_mix, expected.comb_mix)
     assert "post_mult_value=2.0" in repr(pre) and "hidden=64" in repr(pre)
+
+
+def test_sizes_and_options_are_refused_when_a_module_is_made():
+    for make, error, text in (
+        (lambda: tnn.EngramGate(4, 256), tessera.Error, "hidden_states"),
+        (lambda: tnn.MhcPre(9, 256), tessera.Error, "so many "),
+        (lambda: tnn.MhcBlock(linear(), N, 65), tessera.Error, "wrong number of columns"),
+        (lambda: tnn.MhcPre(N, HIDDEN, sinkhorn_repeat=99), tessera.ArgumentError, "sinkhorn_repeat"),
+        (lambda: tnn.MhcHead(N, HIDDEN, no_such_option=1), TypeError, "no_such_option"),
+    ):
+        with pytest.raises(error) as caught:
+            make()
+        assert text in str(caught.value)
+
+
+def test_rows_of_another_shape_are_blamed_themselves():
+    for name, argument, module in (
+        ("MhcPre", "residual", "MhcPre"),
+        ("MhcHead", "residual", "MhcHead"),
+        ("MhcBlock", "residual", "MhcPre"),
+        ("EngramGate", "hidden_states", "EngramGate"),
+    ):
+        made_module, (rows, *rest) = made(name)
+        with pytest.raises(tessera.ArgumentError) as caught:
+            made_module(rows[:, :3], *rest)
+        error = caught.value
+        assert (error.op, error.argument, error.code) == (module, argument, "SHAPE")
+        assert str(error).startswith(f"tessera: {module}: argument '{argument}' has the wrong shape\n  expected  [T.., 4, ")
+        assert error.got == str([TOKENS, 3, rows.shape[-1]])
 
 
 @pytest.mark.parametrize("convert", ["bfloat16", "half", "double"])

@@ -329,6 +329,14 @@ def test_partial_outputs_are_refused_by_a_traced_call():
             tessera.per_token_cast(x, format="e4m3", num_per_channels=64, out={"out": out})
 
 
+def test_a_dtype_of_torch_stands_for_its_word_while_tracing():
+    x = torch.randn(5, 64)
+    step = torch.compile(lambda x: tessera.per_token_cast(x, format=torch.float8_e4m3fn, num_per_channels=64), fullgraph=True)
+    made, eager = step(x), tessera.per_token_cast(x, format="e4m3", num_per_channels=64)
+    assert made.out.dtype == torch.float8_e4m3fn
+    assert torch.equal(made.out.view(torch.uint8), eager.out.view(torch.uint8)) and torch.equal(made.out_sf, eager.out_sf)
+
+
 def test_argument_errors_come_while_tracing():
     with FakeTensorMode() as mode:
         x = mode.from_tensor(torch.randn(5, 64))

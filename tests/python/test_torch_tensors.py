@@ -57,6 +57,14 @@ def test_an_op_gives_what_it_gives_for_numpy(name):
                 assert t.stride() == tuple(s // a.itemsize for s in a.strides)
 
 
+def test_a_dtype_of_torch_stands_for_its_word():
+    tensor = torch.randn(4, 128, generator=torch.Generator().manual_seed(1))
+    assert bytes_of(cast(tensor, format=torch.float8_e4m3fn).out) == bytes_of(cast(tensor).out)
+    with pytest.raises(tessera.ArgumentError, match="parameter 'format' has a wrong value") as caught:
+        cast(tensor, format=torch.bfloat16)
+    assert caught.value.got == "bf16" and "e4m3" in caught.value.expected
+
+
 def test_scales_have_the_strides_and_storage_of_their_layout():
     for tokens in (0, 1, 3, 4, 37):
         for columns in (1, 5):

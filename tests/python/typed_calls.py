@@ -23,6 +23,9 @@ def casts(x: NDArray[numpy.float32]) -> Array:
     tessera.per_channel_cast(x, num_per_tokens=64)  # wrong: 128 alone
     tessera.per_token_cast(3, format="e4m3", num_per_channels=128)  # wrong where torch is installed: no tensor
     back: Array = tessera.per_token_cast_back(codes, scales, num_per_channels=128, out_dtype="f32")
+    back = tessera.per_token_cast_back(codes, scales, num_per_channels=128, out_dtype=numpy.float32)
+    back = tessera.per_token_cast_back(codes, scales, num_per_channels=128, out_dtype=numpy.dtype(numpy.float32))
+    back = tessera.per_token_cast_back(codes, scales, num_per_channels=128, out_dtype=32)  # wrong: an int for a dtype
     return back if again.out is half.out else scales
 
 

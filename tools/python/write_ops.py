@@ -16,6 +16,7 @@ TYPES = {"int": "int", "float": "float", "bool": "bool", "tuple": "Sequence[int]
 NUMPY = {"bool": "bool", "f16": "float16", "f32": "float32"} | {
     f"{kind}{bits}": f"{name}{bits}" for kind, name in (("i", "int"), ("u", "uint")) for bits in (8, 16, 32, 64)
 }
+DTYPE_WORDS = {"bf16", "e4m3", "e5m2", *NUMPY}  # as dtypes of libraries too
 ML_DTYPES = {"bf16": "bfloat16", "e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2"}
 
 
@@ -212,7 +213,7 @@ from typing import Any, Generic, Literal, NamedTuple, Optional, TypeVar, Union, 
 import numpy
 import torch
 
-from tessera._types import Stream, Tensor
+from tessera._types import Dtype, Stream, Tensor
 
 _T = TypeVar("_T", bound=Tensor)
 '''
@@ -225,6 +226,8 @@ def type_of_param(param: dict) -> str:
     if param["type"] == "enum":
         words = ", ".join(repr(word) for word in allowed if word != "none")
         kind = f"Literal[{words}]"
+        if DTYPE_WORDS.intersection(allowed):
+            kind = f"Union[{kind}, Dtype]"
     elif param["type"] == "int" and allowed and all(isinstance(value, int) or value == "none" for value in allowed):
         kind = f"Literal[{', '.join(str(value) for value in allowed if value != 'none')}]"
     else:

@@ -86,12 +86,20 @@ _install.warn_of_another_project()
 _tracing.watch()
 
 
+def __dir__() -> list[str]:
+    """What is public: the names of __all__, and the parts for torch."""
+    return sorted([*__all__, "__version__", *_PARTS])
+
+
+_PARTS = ("functional", "nn", "torch")  # imported when they are asked for
+
+
 def __getattr__(name: str) -> Any:
     """The table and the parts for torch, imported when they are asked for."""
     import importlib
 
     if name in ("Op", "Param", "TensorInfo", "ops"):
         return getattr(importlib.import_module("tessera._table"), name)
-    if name in ("torch", "functional", "nn"):
+    if name in _PARTS:
         return importlib.import_module(f"tessera.{name}")
     raise AttributeError(f"module 'tessera' has no attribute '{name}'")

@@ -34,7 +34,7 @@ atexit.register(_core.python_ends)
 def configure(**options: Any) -> None:
     """Sets options of the library, over what the environment says: before the first call that needs them.
 
-    The names are those of `Options` in runtime/options.h: cache_roots, cuda_homes and nvrtc_folders (lists of str), cache ("rw", "ro",
+    Their names: cache_roots, cuda_homes and nvrtc_folders (lists of str), cache ("rw", "ro",
     "off"), trust ("user", "group"), jit ("on", "warn", "error", "off"), tune ("off", "cached", "on"), log ("error", "warn", "info", "debug"),
     cache_key_file, record, nvrtc, arch, dump_dir, pass_dump_dir, override_dir, tune_dir (str), pdl, line_info, check_spills,
     tune_may_change_bits (bool), traps (bool or

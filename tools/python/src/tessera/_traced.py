@@ -9,6 +9,7 @@ import torch
 
 from tessera import _ops
 from tessera._errors import ArgumentTypeError, Error, UnsupportedError
+from tessera._fake import WORDS
 from tessera._overloads import Overload, OverloadRules
 from tessera._table import TensorInfo
 
@@ -32,6 +33,7 @@ class _Writer:
             "refuse_outputs": _refuse_outputs,
             "refuse_partial": _refuse_partial,
             "given_outputs": _given_outputs,
+            "word_of": _word_of,
             "zeros": torch.zeros,
             "Result": getattr(_ops, f"{self.op.name}_result", None),
             "fields": tuple(t.name for t in self.op.results),
@@ -45,6 +47,7 @@ class _Writer:
         lines = [f"refuse({op.name!r}, stream, unknown)"]
         for name in [t.name for t in rules.required] + [p.name for p in op.params if p.required]:
             lines += [f"if {name} is ...:", f"    refuse_missing({op.name!r}, {name!r})"]
+        lines += [f"{p.name} = word_of({p.name})" for p in op.params if p.type == "enum"]
         overloads = rules.overloads()
         given = [f"{t.name} is not None" for t in rules.accumulators]
         lines.append(f"if {out} is None" + "".join(f" and not {g}" for g in given) + ":")
@@ -114,6 +117,11 @@ class _Writer:
             f"if {name} is None and {condition}:",
             f"    refuse_partial({self.op.name!r}, {name!r})",
         ]
+
+
+def _word_of(value: Any) -> Any:
+    """The word of a dtype, as in `format=torch.float8_e4m3fn`; all else as it is."""
+    return WORDS.get(value, value) if isinstance(value, torch.dtype) else value
 
 
 def _refuse(op: str, stream: Any, unknown: Any) -> None:

@@ -13,6 +13,15 @@ class Tensor(Protocol):
     def dtype(self) -> Any: ...
 
 
+class _DtypeObject(Protocol):
+    @property
+    def itemsize(self) -> int: ...
+
+
+#: A dtype of torch or numpy, or a class of numpy or ml_dtypes, in place of a word such as "e4m3".
+Dtype = Union[type[Any], _DtypeObject]
+
+
 class _CudaStream(Protocol):
     def __cuda_stream__(self) -> tuple[int, int]: ...
 

@@ -40,6 +40,11 @@ __all__ = [
 
 Tensor = torch.Tensor
 
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 # Ops that record no gradient, and the functions that compute the same and record one.
 RECORDED = {
     "engram_fwd": "engram_gate",

@@ -21,6 +21,10 @@ __all__ = ["EngramGate", "EngramHash", "MhcBlock", "MhcExpand", "MhcHead", "MhcP
 Tensor = torch.Tensor
 
 
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 class _Float32Module(nn.Module):
     """A module whose own floating-point tensors keep their f32 when the model is converted."""
 
@@ -39,6 +43,7 @@ class EngramGate(nn.Module):
 
       weight_hidden, weight_embed  bf16 [hc, hidden], ones at first
 
+    Errors:  those of functional.engram_gate, of sizes and options when the module is made.
     Example: gate = EngramGate(4, 2048)
              out = gate(hidden_states, k, v)
     """
@@ -47,6 +52,9 @@ class EngramGate(nn.Module):
         self, hc: int, hidden: int, *, eps: float = 1e-6, clamp_value: float = 1e-6, device: Any = None
     ) -> None:
         super().__init__()
+        streams, weights = _none(hc, hidden), _like(hc, hidden, dtype=torch.bfloat16)
+        with torch.no_grad():
+            functional.engram_gate(streams, streams, _none(hidden), weights, weights, eps=eps, clamp_value=clamp_value)
         self.hc, self.hidden, self.eps, self.clamp_value = hc, hidden, eps, clamp_value
         self.weight_hidden = nn.Parameter(torch.empty(hc, hidden, dtype=torch.bfloat16, device=device))
         self.weight_embed = nn.Parameter(torch.empty(hc, hidden, dtype=torch.bfloat16, device=device))
@@ -59,6 +67,7 @@ class EngramGate(nn.Module):
 
     def forward(self, hidden_states: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """hidden_states, k bf16 [T.., hc, hidden]; v bf16 [T.., hidden]; result like hidden_states."""
+        _check_rows("EngramGate", "hidden_states", hidden_states, self.hc, self.hidden)
         return functional.engram_gate(
             hidden_states, k, v, self.weight_hidden, self.weight_embed, eps=self.eps, clamp_value=self.clamp_value
         )
@@ -125,6 +134,7 @@ class MhcPre(_Float32Module):
 
     `options` are those of the function: norm_eps, pre_eps, sinkhorn_eps, post_mult_value, sinkhorn_repeat, n_splits.
 
+    Errors:  those of functional.mhc_pre, of sizes and options when the module is made.
     Example: layer_input, context = MhcPre(4, 1280)(residual)
     """
 
@@ -132,8 +142,13 @@ class MhcPre(_Float32Module):
         self, n: int, hidden: int, norm_weight: bool = False, *, device: Any = None, **options: Any
     ) -> None:
         super().__init__()
-        self.n, self.hidden, self.options = n, hidden, options
         mixes, width = n * (n + 2), n * hidden
+        weight = _like(width) if norm_weight else None
+        with torch.no_grad():
+            functional.mhc_pre(
+                _none(n, hidden), _like(mixes, width), _like(3), _like(mixes), norm_weight=weight, **options
+            )
+        self.n, self.hidden, self.options = n, hidden, options
         self.fn = _parameter(mixes, width, device=device)
         self.scale = _parameter(3, device=device)
         self.base = _parameter(mixes, device=device)
@@ -146,6 +161,7 @@ class MhcPre(_Float32Module):
 
     def forward(self, residual: Tensor) -> tuple[Tensor, MhcContext]:
         """residual bf16 [T.., n, hidden]; results layer_input bf16 [T.., hidden] and the context of MhcPost."""
+        _check_rows("MhcPre", "residual", residual, self.n, self.hidden)
         return functional.mhc_pre(
             residual, self.fn, self.scale, self.base, norm_weight=self.norm_weight, **self.options
         )
@@ -175,6 +191,7 @@ class MhcHead(_Float32Module):
 
     They begin as those of MhcPre. `options` are those of the function: norm_eps, pre_eps, n_splits.
 
+    Errors:  those of functional.mhc_head, of sizes and options when the module is made.
     Example: logits = lm_head(MhcHead(4, 1280)(residual))
     """
 
@@ -182,6 +199,9 @@ class MhcHead(_Float32Module):
         self, n: int, hidden: int, norm_weight: bool = False, *, device: Any = None, **options: Any
     ) -> None:
         super().__init__()
+        weight = _like(n * hidden) if norm_weight else None
+        with torch.no_grad():
+            functional.mhc_head(_none(n, hidden), _like(n, n * hidden), _like(1), _like(n), norm_weight=weight, **options)
         self.n, self.hidden, self.options = n, hidden, options
         self.fn = _parameter(n, n * hidden, device=device)
         self.scale = _parameter(1, device=device)
@@ -195,6 +215,7 @@ class MhcHead(_Float32Module):
 
     def forward(self, residual: Tensor) -> Tensor:
         """residual bf16 [T.., n, hidden]; result bf16 [T.., hidden]."""
+        _check_rows("MhcHead", "residual", residual, self.n, self.hidden)
         return functional.mhc_head(
             residual, self.fn, self.scale, self.base, norm_weight=self.norm_weight, **self.options
         )
@@ -223,6 +244,24 @@ class MhcBlock(nn.Module):
         layer_input, context = self.pre(residual)
         made: Tensor = self.post(self.sublayer(layer_input), residual, context)
         return made
+
+
+# A module that is made calls its function once on no tokens at all: the op itself then refuses wrong sizes and options.
+def _none(*shape: int) -> Tensor:
+    return _like(0, *shape, dtype=torch.bfloat16)
+
+
+def _like(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Stands for a parameter of that shape; on the CPU, whatever device is the default."""
+    return torch.empty(*shape, dtype=dtype, device="cpu")
+
+
+def _check_rows(module: str, argument: str, rows: Tensor, n: int, hidden: int) -> None:
+    """Errors: ArgumentError if `rows` are not those of the module, whose op would blame a parameter."""
+    if tuple(rows.shape[-2:]) != (n, hidden):
+        expected, got = f"[T.., {n}, {hidden}], as {module}({n}, {hidden}) was made", str(list(rows.shape))
+        text = f"tessera: {module}: argument '{argument}' has the wrong shape\n  expected  {expected}\n  got       {got}"
+        raise tessera.ArgumentError(text, module, argument, expected, got, "", "SHAPE")
 
 
 def _parameter(*shape: int, device: Any) -> nn.Parameter:
