@@ -23,6 +23,14 @@ bool contains(const ir::Expr& e, const ir::VarRef& var) {
   return std::find(vars.begin(), vars.end(), var) != vars.end();
 }
 
+/// The index, or the index plus or minus what does not contain it.
+bool is_shifted(const ir::Expr& e, const ir::VarRef& index) {
+  if (e->op == ir::Op::var) return e->var == index;
+  if (e->op == ir::Op::sub) return is_shifted(e->args[0], index) && !contains(e->args[1], index);
+  return e->op == ir::Op::add && ((is_shifted(e->args[0], index) && !contains(e->args[1], index)) ||
+                                  (!contains(e->args[0], index) && is_shifted(e->args[1], index)));
+}
+
 bool is_variable(ir::Space space) {
   return space == ir::Space::scalar || space == ir::Space::local;
 }
@@ -81,10 +89,16 @@ std::optional<IterationWrites::Clash> IterationWrites::stores(const ir::ElementS
     if (is_of_thread) resets_.push_back({buffer.id, indices, scope});
     return std::nullopt;
   }
-  const auto inside = conditions.begin() + static_cast<std::ptrdiff_t>(conditions_around_);
-  const bool once = std::any_of(inside, conditions.end(),
-                                [&](const ir::Expr& e) { return holds_once(expand(e), true); });
-  return once ? std::nullopt : find_clash(indices);
+  std::vector<int64_t> extents;  // of the iterations that may change the element
+  for (const Axis& axis : axes_) extents.push_back(axis.extent);
+  for (size_t c = conditions_around_; c < conditions.size(); ++c) {
+    const ir::Expr condition = expand(conditions[c]);
+    if (is_of_one_thread(condition, true)) return std::nullopt;
+    for (size_t a = 0; a < axes_.size(); ++a) {
+      if (holds_once(condition, true, axes_[a].index)) extents[a] = 1;
+    }
+  }
+  return find_clash(indices, extents);
 }
 
 /// Operations of the expression, with those of its names.
@@ -117,28 +131,43 @@ bool IterationWrites::is_of_iteration(const ir::Var& var) const {
   return var.kind == ir::VarKind::value && var.id >= first_var_;
 }
 
-/// True if the condition chooses one iteration, as c == 0, or a thread. `holds`: whether it does.
-bool IterationWrites::holds_once(const ir::Expr& condition, bool holds) const {
+namespace {
+
+/// Calls `is_met(comparison, holds)` until it is true of one that the condition needs to hold, or not to.
+template <class IsMet>
+bool needs(const ir::Expr& condition, bool holds, const IsMet& is_met) {
   switch (condition->op) {
     case ir::Op::logical_not:
-      return holds_once(condition->args[0], !holds);
+      return needs(condition->args[0], !holds, is_met);
     case ir::Op::logical_and:
-    case ir::Op::logical_or: {
-      if ((condition->op == ir::Op::logical_and) != holds) return false;
-      return holds_once(condition->args[0], holds) || holds_once(condition->args[1], holds);
-    }
-    default: {
-      std::vector<ir::VarRef> vars;
-      ir::collect_vars(condition, vars);
-      const bool compares = condition->op == (holds ? ir::Op::eq : ir::Op::ne);
-      return std::any_of(vars.begin(), vars.end(), [&](const ir::VarRef& var) {
-        const bool is_index = std::any_of(axes_.begin(), axes_.end(), [&](const Axis& axis) {
-          return axis.index == var && axis.extent > 1;
-        });
-        return var->kind == ir::VarKind::thread || (compares && is_index);
-      });
-    }
+    case ir::Op::logical_or:
+      return (condition->op == ir::Op::logical_and) == holds &&
+             (needs(condition->args[0], holds, is_met) || needs(condition->args[1], holds, is_met));
+    default:
+      return is_met(condition, holds);
   }
+}
+
+}  // namespace
+
+/// True if the condition depends on the thread, and so may choose one.
+bool IterationWrites::is_of_one_thread(const ir::Expr& condition, bool holds) {
+  return needs(condition, holds, [](const ir::Expr& comparison, bool) {
+    std::vector<ir::VarRef> vars;
+    ir::collect_vars(comparison, vars);
+    return std::any_of(vars.begin(), vars.end(),
+                       [](const auto& var) { return var->kind == ir::VarKind::thread; });
+  });
+}
+
+/// True if the condition chooses one value of the index, as c == 0 does and c % 2 == 0 does not.
+bool IterationWrites::holds_once(const ir::Expr& condition, bool holds, const ir::VarRef& index) {
+  return needs(condition, holds, [&](const ir::Expr& comparison, bool is_true) {
+    if (comparison->op != (is_true ? ir::Op::eq : ir::Op::ne)) return false;
+    const ir::Expr &a = comparison->args[0], &b = comparison->args[1];
+    return (is_shifted(a, index) && !contains(b, index)) ||
+           (is_shifted(b, index) && !contains(a, index));
+  });
 }
 
 /// True if the value is made of the element that it is stored to.
@@ -183,23 +212,25 @@ bool IterationWrites::are_apart(const Indices& indices) const {
   });
 }
 
-std::optional<IterationWrites::Clash> IterationWrites::find_clash(const Indices& indices) const {
-  for (const Axis& axis : axes_) {
+std::optional<IterationWrites::Clash> IterationWrites::find_clash(
+    const Indices& indices, const std::vector<int64_t>& extents) const {
+  for (size_t a = 0; a < axes_.size(); ++a) {
+    const Axis& axis = axes_[a];
     const bool counts =
-        axis.extent == 1 || std::any_of(indices.begin(), indices.end(),
-                                        [&](const ir::Expr& e) { return contains(e, axis.index); });
+        extents[a] == 1 || std::any_of(indices.begin(), indices.end(),
+                                       [&](const ir::Expr& e) { return contains(e, axis.index); });
     if (!counts) {
       return Clash{true, fmt::format("{} = 0 .. {}", axis.index->name, axis.extent - 1),
                    axis.index->loc};
     }
   }
   int64_t points = 1;
-  for (const Axis& axis : axes_) points *= axis.extent;
+  for (const int64_t extent : extents) points *= extent;
   std::map<std::string, std::vector<int64_t>> first;  // the iteration that stores each element
   for (int64_t point = 0; point < std::min(points, kMostPoints); ++point) {
     std::vector<int64_t> at(axes_.size());
     int64_t rest = point;
-    for (size_t a = axes_.size(); a-- > 0; rest /= axes_[a].extent) at[a] = rest % axes_[a].extent;
+    for (size_t a = axes_.size(); a-- > 0; rest /= extents[a]) at[a] = rest % extents[a];
     std::string element;
     for (const ir::Expr& index : indices) {
       const ir::Expr value = ir::substitute(index, [&](const ir::VarRef& var) {

@@ -55,11 +55,13 @@ class IterationWrites {
   ir::Expr expand(const ir::Expr& e) const;
   std::vector<ir::Expr> expand(const std::vector<ir::Expr>& list) const;
   bool is_of_iteration(const ir::Var& var) const;
-  bool holds_once(const ir::Expr& condition, bool holds) const;
+  static bool is_of_one_thread(const ir::Expr& condition, bool holds);
+  static bool holds_once(const ir::Expr& condition, bool holds, const ir::VarRef& index);
   bool reads_old(const ir::Expr& value, const ir::Buffer& buffer,
                  const std::vector<ir::Expr>& indices, std::set<int>& seen) const;
   bool are_apart(const std::vector<ir::Expr>& indices) const;
-  std::optional<Clash> find_clash(const std::vector<ir::Expr>& indices) const;
+  std::optional<Clash> find_clash(const std::vector<ir::Expr>& indices,
+                                  const std::vector<int64_t>& extents) const;
 
   std::vector<Axis> axes_;
   int first_var_ = 0;                          // the id of the loop's first Var

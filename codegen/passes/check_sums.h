@@ -8,8 +8,8 @@
 namespace tessera::codegen {
 
 /// Throws an Error of kind program, code ONE_ELEMENT, where iterations of several threads change one element of a
-/// fragment, each from its old value. Iterations that the layout gives to one thread may do so. Assumes
-/// solve_layouts.
+/// fragment, each from its old value. Iterations that the layout gives to one thread may do so, and those that a
+/// condition chooses one of, j == k(i). Assumes solve_layouts.
 void check_sums(const ir::Kernel& kernel, const LayoutSolution& layouts);
 
 }  // namespace tessera::codegen

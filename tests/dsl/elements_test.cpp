@@ -338,12 +338,28 @@ TEST_CASE("a sum into one element by all iterations of a parallel loop is refuse
   CHECK(code_of([](Sample& t) {
           t.k.parallel({8, 60}, [&](Value r, Value c) {
             t.k.if_(c == 0, [&] { t.s(r, 0) += t.x(r, c); });  // one of them
-            t.s(1, t.k.thread() % 60) += 1.0f;                 // each thread its own
+            t.k.if_(c == 2 * r + 1, [&] { t.s(r, 0) += t.x(r, c); });
+            t.s(1, t.k.thread() % 60) += 1.0f;  // each thread its own
           });
           t.k.parallel(
               {8}, [&](Value r) { t.k.serial(0, 60, [&](Value c) { t.s(r, 0) += t.x(r, c); }); });
           t.k.parallel({60}, [&](Value) { t.s(0, 0) = 1.0f; });
         }).empty());
+}
+
+TEST_CASE("a sum into one element under a condition that several iterations meet is refused",
+          "[dsl]") {
+  const auto under = [](const auto& condition) {
+    return code_of([&](Sample& t) {
+      t.k.parallel({8, 60}, [&](Value r, Value c) {
+        t.k.if_(condition(r, c), [&] { t.y(r, 0) += t.x(r, c); });
+      });
+    });
+  };
+  CHECK(under([](Value, Value c) { return c % 2 == 0; }) == "ONE_ELEMENT");
+  CHECK(under([](Value, Value c) { return c == 0 || c == 1; }) == "ONE_ELEMENT");
+  CHECK(under([](Value r, Value) { return r == 0; }) == "ONE_ELEMENT");  // of another index
+  CHECK(under([](Value r, Value c) { return c == r; }) == "");
 }
 
 TEST_CASE("a sum into one variable or a folded element by a parallel loop is refused", "[dsl]") {

@@ -301,6 +301,80 @@ TEST_CASE("a sum into one element of a fragment by all iterations of a parallel 
          "sum[i]", "j = 0 .. 63");
 }
 
+namespace {
+
+/// Returns the error of sum(r) += row(r, c) over {8, 64} under a condition, all of them fragments.
+std::string refusal_under(const std::function<void(Builder&, const Ref& row, Value r, Value c,
+                                                   std::function<void()>)>& condition) {
+  return refusal([&](Builder& k, const Ref& x) {
+    auto row = k.fragment(kF32, {8, 64}, "row"), sum = k.fragment(kF32, {8}, "sum");
+    k.copy(x, row);
+    k.fill(sum, 0.0f);
+    k.parallel({8, 64},
+               [&](Value r, Value c) { condition(k, row, r, c, [&] { sum(r) += row(r, c); }); });
+  });
+}
+
+}  // namespace
+
+TEST_CASE("a sum into one element of a fragment under a condition on the other index is refused",
+          "[language]") {
+  using Sum = std::function<void()>;
+  const auto is_refused = [](const auto& condition) {
+    const std::string text = refusal_under(condition);
+    CAPTURE(text);
+    CHECK(text.starts_with(
+        "tessera: sums: several iterations of a parallel loop change one element, sum[i] "
+        "[ONE_ELEMENT]\n"
+        "  expected  an element of its own for each iteration\n"
+        "  got       one for j = 0 .. 63, where the condition holds\n"));
+  };
+  is_refused([](Builder& k, const Ref&, Value, Value c, const Sum& sum) { k.if_(c < 40, sum); });
+  is_refused([](Builder& k, const Ref& row, Value r, Value c, const Sum& sum) {
+    k.if_(row(r, c) > 0.0f, sum);
+  });
+  is_refused([](Builder& k, const Ref&, Value, Value c, const Sum& sum) {
+    k.if_(c % 2 == 0, sum);  // holds for 32 of them
+  });
+  is_refused([](Builder& k, const Ref&, Value, Value c, const Sum& sum) {
+    k.if_else(
+        c == 0, [] {}, sum);  // for all but one
+  });
+  is_refused([](Builder& k, const Ref&, Value, Value c, const Sum& sum) { k.if_(c != 3, sum); });
+  is_refused(
+      [](Builder& k, const Ref&, Value, Value c, const Sum& sum) { k.if_(c == 3 || c == 4, sum); });
+  is_refused([](Builder& k, const Ref&, Value, Value c, const Sum& sum) {
+    k.serial(0, 64, [&](Value s) { k.if_(c == s, sum); });  // each at its own turn
+  });
+}
+
+TEST_CASE(
+    "a sum into an element of a fragment by the one iteration that a condition chooses is taken",
+    "[language]") {
+  using Sum = std::function<void()>;
+  const auto is_taken = [](const auto& condition) { CHECK(refusal_under(condition).empty()); };
+  is_taken([](Builder& k, const Ref&, Value, Value c, const Sum& sum) { k.if_(c == 3, sum); });
+  is_taken([](Builder& k, const Ref&, Value r, Value c, const Sum& sum) {
+    k.if_(r < 7 && c + 1 == 3 * r, sum);
+  });
+  is_taken([](Builder& k, const Ref&, Value r, Value c, const Sum& sum) {
+    const Value is_diagonal = k.let("is_diagonal", c - r == 0);
+    k.if_else(
+        !is_diagonal, [] {}, sum);
+  });
+}
+
+TEST_CASE("an element that a branch sets is not set for the sum after it", "[language]") {
+  CHECK(refusal([](Builder& k, const Ref& x) {
+          auto sum = k.fragment(kF32, {8}, "sum");
+          k.fill(sum, 0.0f);
+          k.parallel({8, 64}, [&](Value r, Value c) {
+            k.if_(c == 0, [&] { sum(r) = 0.0f; });
+            sum(r) += x(r, c);
+          });
+        }).find("change one element, sum[i] [ONE_ELEMENT]") != std::string::npos);
+}
+
 TEST_CASE("a warp's reduction inside a parallel loop, whose lanes the compiler chooses, is refused",
           "[language]") {
   Builder k("partners");
