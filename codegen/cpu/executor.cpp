@@ -85,7 +85,9 @@ Launch check_arguments(const Program& program, std::span<const Argument> argumen
     const Param& param = program.params[i];
     if (param.array) {
       launch.memory[i] = check_tensor(program, param, arguments[i].tensor);
-      launch.scalars[i] = launch.memory[i].data != nullptr ? 1 : 0;  // whether it is present
+      // Whether it is present. An empty tensor may have a null address.
+      const TensorView& tensor = arguments[i].tensor;
+      launch.scalars[i] = tensor.data != nullptr || tensor.rank() > 0 ? 1 : 0;
     } else {
       launch.scalars[i] = scalar_bits(program, param, arguments[i]);
     }

@@ -123,7 +123,9 @@ void run_on_gpu(const Prepared& prepared, Binding& binding, std::span<const Tens
   std::array<void*, kMaxArguments> arguments;
   const size_t num_tensors = tensors.size();
   for (size_t t = 0; t < num_tensors; ++t) {
-    data[t] = tensors[t].data;
+    const bool is_empty = !is_absent(tensors[t]) && tensors[t].size() == 0;
+    const LaunchPlan::Source none = {-1, LaunchPlan::kEmpty};
+    data[t] = is_empty ? none.address({}) : tensors[t].data;
     arguments[t] = &data[t];
   }
   for (size_t i = 0; i < prepared.slot_types.size(); ++i) {

@@ -17,11 +17,7 @@ void LaunchPlan::operator()(std::span<void* const> data, Stream stream) const {
   for (const Launch& launch : launches_) {
     const size_t num_pointers = launch.pointers.size();
     for (size_t i = 0; i < num_pointers; ++i) {
-      const Source& source = launch.pointers[i];
-      addresses[i] =
-          source.tensor < 0
-              ? nullptr
-              : static_cast<char*>(data[static_cast<size_t>(source.tensor)]) + source.offset;
+      addresses[i] = launch.pointers[i].address(data);
       arguments[i] = &addresses[i];
     }
     for (size_t i = 0; i < launch.values.size(); ++i) {

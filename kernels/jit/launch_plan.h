@@ -19,11 +19,20 @@ namespace tessera::kernels::jit {
 /// Launches a checked call again. Made by jit::plan.
 class TESSERA_API LaunchPlan {
  public:
-  /// Where a kernel's pointer comes from: a byte offset into a tensor of the call, or nothing.
+  /// Where a kernel's pointer comes from: a byte offset into a tensor of the call, or, without a
+  /// tensor, the address `offset`: null for an absent tensor, kEmpty for one without elements.
   struct Source {
     int tensor = -1;
     int64_t offset = 0;
+
+    char* address(std::span<void* const> data) const {
+      if (tensor < 0) return reinterpret_cast<char*>(static_cast<uintptr_t>(offset));
+      return static_cast<char*>(data[static_cast<size_t>(tensor)]) + offset;
+    }
   };
+  /// What kernels get as the address of a given tensor without elements, which they do not access.
+  /// Its own may be null, by which a kernel knows an absent optional tensor.
+  static constexpr int64_t kEmpty = 256;
   /// A tensor map of a kernel.
   struct Map {
     const KernelParam* param = nullptr;  // of the kernel's image

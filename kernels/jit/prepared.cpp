@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "kernels/call_types.h"
+
 namespace tessera::kernels::jit {
 
 CallMode& call_mode() {
@@ -16,6 +18,8 @@ LaunchRecorder::LaunchRecorder(std::span<const TensorView* const> tensors) : ten
 
 // The tensor that begins at the address, else the only tensor that contains it.
 std::optional<LaunchPlan::Source> LaunchRecorder::source_of(const TensorView& view) const {
+  if (is_absent(view)) return LaunchPlan::Source{};
+  if (view.size() == 0) return LaunchPlan::Source{-1, LaunchPlan::kEmpty};
   const auto address = reinterpret_cast<uintptr_t>(view.data);
   for (const bool at_begin : {true, false}) {
     std::optional<LaunchPlan::Source> found;
@@ -29,7 +33,6 @@ std::optional<LaunchPlan::Source> LaunchRecorder::source_of(const TensorView& vi
     }
     if (found) return found;
   }
-  if (address == 0 || view.size() == 0) return LaunchPlan::Source{};
   return std::nullopt;
 }
 

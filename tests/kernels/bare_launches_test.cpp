@@ -7,7 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "dsl/builder.h"
 #include "kernels/dry_call.h"
+#include "kernels/jit/jit.h"
 #include "kernels/jit/prepare.h"
 #include "kernels/op.h"
 #include "tests/kernels/on_fakes.h"
@@ -76,6 +78,38 @@ TEST_CASE("bench --launch passes every argument of a kernel, tensor maps and bar
   bare();
   CHECK(all.size() == plan.launches().size());
   CHECK(all == of_plan);
+}
+
+TEST_CASE("a GPU kernel gets an address of a tensor without elements, and none of an absent one",
+          "[bench]") {
+  OnFakes on(runtime::Options{});
+  dsl::Builder k("with_tail");
+  auto n = k.dim("n");
+  auto tail = k.input("tail", DType::f32, {n / 128}, {.optional = true});
+  auto y = k.output("y", DType::f32, {n});
+  k.launch({ceil_div(n, 64)}, {.threads = 64});
+  k.if_present(
+      tail, [&] { y(k.thread()) = 1.0f; }, [&] { y(k.thread()) = 2.0f; });
+  const kernels::jit::Function run(k.finish());
+  std::vector<uintptr_t> tails;
+  on.fake.state().on_launch = [&](const runtime::cu::LaunchConfig&, void** arguments) {
+    tails.push_back(*static_cast<const uintptr_t*>(arguments[0]));
+  };
+  const auto at = [](uintptr_t address, Dims shape) {
+    return TensorView(reinterpret_cast<void*>(address), DType::f32, shape, Device::cuda(0));
+  };
+  for (const TensorView& given : {at(0, {0}), at(4096, {0}), TensorView{}}) {
+    tails.clear();
+    const std::vector<TensorView> views = {given, at(1 << 20, {100})};
+    std::vector<void*> data = {views[0].data, views[1].data};
+    run(views, {}, nullptr);
+    const auto plan = kernels::jit::plan(views, [&] { run(views, {}, nullptr); });
+    plan(data, nullptr);
+    tools::BareLaunches bare(plan, data);
+    bare();
+    REQUIRE(tails.size() == 3);  // a call, its plan, and the bare launches of it
+    for (const uintptr_t tail_address : tails) CHECK((tail_address != 0) == (given.rank() > 0));
+  }
 }
 
 }  // namespace tessera::tests

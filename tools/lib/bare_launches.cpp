@@ -42,9 +42,7 @@ BareLaunches::BareLaunches(const kernels::jit::LaunchPlan& plan, std::span<void*
     ready.kernel = &kernel;
     ready.config = config_of(launch);
     for (const Source& source : launch.pointers) {
-      char* base = source.tensor < 0 ? nullptr
-                                     : static_cast<char*>(data[static_cast<size_t>(source.tensor)]);
-      ready.values.push_back(reinterpret_cast<int64_t>(base + source.offset));
+      ready.values.push_back(reinterpret_cast<int64_t>(source.address(data)));
     }
     ready.values.insert(ready.values.end(), launch.values.begin(), launch.values.end());
     for (const auto& map : launch.maps) ready.maps.push_back(map_of(launch, map, ready.values));

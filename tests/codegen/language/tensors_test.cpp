@@ -76,6 +76,29 @@ TEST_CASE("an optional tensor is used where it is given", "[language]") {
   CHECK(values_of(result) == values_of(in));
 }
 
+TEST_CASE("an optional tensor without elements is given, though its address is null",
+          "[language]") {
+  Builder k("with_tail");
+  auto n = k.dim("n");
+  auto tail = k.input("tail", DType::f32, {n / 128}, {.optional = true});
+  auto y = k.output("y", DType::f32, {n});
+  auto at = k.launch({ceil_div(n, 64)}, {.threads = 64});
+  auto i = k.let("i", at.x * 64 + k.thread());
+  k.if_present(
+      tail, [&] { y(i) = 1.0f; }, [&] { y(i) = 2.0f; });
+  const ir::Kernel kernel = k.finish();
+  const HostTensor out(DType::f32, {100});
+  const auto result = [&](const TensorView& given) {
+    const TensorView views[] = {given, out.view()};
+    kernels::jit::run(kernel, views, {}, nullptr);
+    return values_of(out);
+  };
+  const float element = 0;
+  CHECK(result(TensorView(nullptr, DType::f32, {0})) == std::vector<double>(100, 1));
+  CHECK(result(TensorView(&element, DType::f32, {0})) == std::vector<double>(100, 1));
+  CHECK(result(TensorView{}) == std::vector<double>(100, 2));
+}
+
 TEST_CASE("an optional tensor outside of its condition is refused", "[language]") {
   Builder k("careless");
   auto x = k.output("x", DType::f32, {64}, {.optional = true});
