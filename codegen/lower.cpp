@@ -6,10 +6,8 @@
 #include <algorithm>
 #include <atomic>
 #include <iterator>
-#include <map>
 #include <set>
 #include <span>
-#include <utility>
 #include <variant>
 
 #include "codegen/layouts/verify_layouts.h"
@@ -203,14 +201,8 @@ std::vector<ir::BufferRef> find_fragments(const ir::Body& body) {
 
 void append(std::string& text, const char* title, const std::vector<std::string>& notes) {
   if (notes.empty()) return;
-  std::map<std::string_view, size_t> times;
-  for (const std::string& note : notes) ++times[note];
   text += fmt::format("{}\n", title);
-  for (const std::string& note : notes) {
-    const size_t equal = std::exchange(times[note], 0);
-    if (equal == 0) continue;  // counted where it came first
-    text += fmt::format("  {}{}\n", note, equal > 1 ? fmt::format(" (x {})", equal) : "");
-  }
+  for (const std::string& note : notes) text += "  " + note + "\n";
 }
 
 }  // namespace

@@ -170,9 +170,11 @@ concept LoopBody = std::invocable<const Fn&, Value>;
 template <class Fn>
 concept RoundBody = LoopBody<Fn> || std::invocable<const Fn&>;
 
-/// A condition of the value of a cell: `[&](Value now) { return now >= 3; }`.
+/// A condition of the value of a cell: `[&](Value now) { return now >= 3; }`. An element, which can be
+/// called as a tensor is, is a value to wait for.
 template <class Fn>
-concept WaitCondition = std::is_invocable_r_v<Value, const Fn&, Value>;
+concept WaitCondition =
+    std::is_invocable_r_v<Value, const Fn&, Value> && !std::is_convertible_v<const Fn&, Arg>;
 
 /// The body of a loop over one or two axes: one Value per axis.
 template <class Fn>

@@ -3,6 +3,8 @@
 #include "dsl/builder.h"
 
 #include <functional>
+#include <regex>
+#include <string>
 
 #include "tests/support/catch.h"
 #include "tests/support/run_kernel.h"
@@ -55,6 +57,31 @@ TEST_CASE("an error shows the author's line", "[dsl]") {
     CHECK(std::string(error.what()).find("other.y(0, 0) = Value(other.x(0, 0))") !=
           std::string::npos);
   }
+}
+
+TEST_CASE("k.wait_until waits for the value of an element as for any other", "[dsl]") {
+  const auto text = [](const auto& wait) {
+    Builder k("waits");
+    auto wanted = k.input("wanted", DType::i32, {8});
+    auto cells = k.output("cells", DType::i32, {8});
+    auto at = k.launch({8}, {.threads = 64});
+    wait(k, cells(0), wanted(at.x));
+    k.signal(cells(1), 1);
+    std::string printed = ir::to_string(k.finish());
+    return printed.substr(printed.find("launch"));
+  };
+  const auto for_element = [](Builder& k, const Ref& cell, const Ref& element) {
+    k.wait_until(cell, element);
+  };
+  const std::string waits = text(for_element);
+  CHECK(waits.find("until cells_now == wanted_value") != std::string::npos);
+  const auto places = [](std::string line_numbers) {
+    return std::regex_replace(line_numbers, std::regex(" *# .*"), "");
+  };
+  CHECK(places(waits) == places(text([](Builder& k, const Ref& cell, const Ref& element) {
+          const Value now = element;
+          k.wait_until(cell, now);
+        })));
 }
 
 TEST_CASE("dtypes are never mixed silently", "[dsl]") {
