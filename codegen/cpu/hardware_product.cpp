@@ -18,7 +18,7 @@ constexpr int kLeastMost = -100;                 // of a sum: 2^(kept - most) is
 constexpr float kNoLead = -1000;                 // of a zero: less than of any number
 constexpr int kFitting = 8;                      // terms below 2^27 whose sum fits i32
 constexpr float kFittingSum = 0x1.fp30f;         // of two such sums, each rounded
-constexpr uint32_t kExponent = 0x7F800000, kNan = 0x7FFFFFFF, kSign = 0x80000000;
+constexpr uint32_t kExponent = 0x7F800000, kQuietNan = 0x7FFFFFFF, kSignBit = 0x80000000;
 
 // One lane for each of four columns.
 using Floats = float __attribute__((vector_size(16)));
@@ -179,7 +179,7 @@ void HardwareProduct::add(int row, int block, int first, int count, SumRule rule
       b_.is_special[static_cast<size_t>(block)] == 0) {  // padding: the sums stay
     for (int j = 0; j < kTogether; ++j) {
       if (sums[j] << 1 == 0) sums[j] = 0;
-      if ((sums[j] & ~kSign) > kExponent) sums[j] = kNan;
+      if ((sums[j] & ~kSignBit) > kExponent) sums[j] = kQuietNan;
     }
     return;
   }
@@ -246,7 +246,7 @@ void HardwareProduct::add(int row, int block, int first, int count, SumRule rule
     const float special =
         is_finite[j] != 0 ? specials[j] : specials[j] + std::bit_cast<float>(sums[j]);
     if (!std::isfinite(special)) {
-      sums[j] = std::isnan(special) ? kNan : std::bit_cast<uint32_t>(special);
+      sums[j] = std::isnan(special) ? kQuietNan : std::bit_cast<uint32_t>(special);
     } else if (is_extreme || is_right[j] == 0) {
       sums[j] = add_slowly(row, block * kTogether + j, first, count, rule, sums[j]);
     } else {

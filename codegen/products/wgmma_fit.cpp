@@ -9,7 +9,8 @@
 namespace tessera::codegen {
 namespace {
 
-constexpr int64_t kGroup = 128, kWarp = 32;  // threads that issue one instruction, and of a warp
+constexpr int64_t kGroup = 128,
+                  kWarpLanes = 32;  // threads that issue one instruction, and of a warp
 constexpr int64_t kRows = 64, kMaxWgmmaColumns = 256;
 
 bool is_legal(int64_t n, DType operand) {
@@ -88,7 +89,8 @@ Fit fit_shape(const ProductFacts& p) {
     return {{}, fmt::format("{} has no wgmma", to_string(p.target))};
   }
   // With all warps along the rows wgmma holds the sum as mma.sync does: one kernel for targets with and without it.
-  const bool is_by_rows = p.gemm.warps.rows == p.threads.count / kWarp && p.gemm.warps.columns == 1;
+  const bool is_by_rows =
+      p.gemm.warps.rows == p.threads.count / kWarpLanes && p.gemm.warps.columns == 1;
   if (p.gemm.is_grid_given && !(p.gemm.instruction == ir::Instruction::wgmma && is_by_rows)) {
     return {{},
             "the grid of warps is given",
