@@ -1472,4 +1472,24 @@ void mask_padded_topk(const MaskPaddedTopk& call, Stream stream) {
           stream);
 }
 
+void attention_fwd(const AttentionFwd& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(attention_fwd_op));
+  call_op(op,
+          {{"q", call.q},
+           {"k", call.k},
+           {"v", call.v},
+           {"q_lengths", call.q_lengths},
+           {"k_lengths", call.k_lengths},
+           {"sink", call.sink},
+           {"out", call.out},
+           {"lse", call.lse}},
+          {{"scale", call.scale},
+           {"causal", call.causal},
+           {"window_left", call.window_left},
+           {"window_right", call.window_right},
+           {"softcap", call.softcap},
+           {"split_len", call.split_len}},
+          stream);
+}
+
 }  // namespace tessera::kernels

@@ -2042,4 +2042,42 @@ struct MaskPaddedTopk {
 };
 TESSERA_API void mask_padded_topk(const MaskPaddedTopk& call, Stream stream);
 
+/// softmax(scale * q k^T) v of each head, and its log of the sum of exponentials
+///
+///   q           bf16/f16 [B, Sq, h, dk] rows
+///   k           as q [B, Sk, g, dk] rows      # heads of q share those of k and v in groups of h / g
+///   v           as q [B, Sk, g, dv] rows
+///   q_lengths?  i32 [B]                       values 0 .. Sq
+///   k_lengths?  i32 [B]                       values 0 .. Sk
+///   sink?       f32 [h]                       # exp(sink) is added to the sum of a row, not to lse
+///   -> out      as q [B, Sq, h, dv]
+///   -> lse      f32 [B, h, Sq]
+///   param  scale float = none
+///   param  causal bool = false
+///   param  window_left, window_right int >= -1 = -1
+///   param  softcap float = 0
+///   param  split_len int >= 0 = 0
+///   need   h % g = 0 on q "the heads of 'q' are no multiple of those of 'k'"
+///   need   window_right <= 0 if causal on window_right "parameter 'window_right' goes without causal"
+///   limit  Sq <= 536870912 on q "so many rows are not supported"
+///   limit  Sk <= 536870912 on k "so many rows are not supported"
+///   limit  B * h * ceil(Sq / 64) <= 2147483647 on q "so many rows are not supported"
+struct AttentionFwd {
+  TensorView q = {};
+  TensorView k = {};
+  TensorView v = {};
+  TensorView q_lengths = {};
+  TensorView k_lengths = {};
+  TensorView sink = {};
+  TensorView out = {};
+  TensorView lse = {};
+  std::optional<double> scale = {};
+  bool causal = false;
+  int64_t window_left = -1;
+  int64_t window_right = -1;
+  double softcap = 0;
+  int64_t split_len = 0;
+};
+TESSERA_API void attention_fwd(const AttentionFwd& call, Stream stream);
+
 }  // namespace tessera::kernels

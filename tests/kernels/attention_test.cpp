@@ -69,7 +69,8 @@ HostTensors normal_inputs(const Dims& q, const Dims& k, int64_t value_width,
 void check_bits(const HostTensors& want, const HostTensors& got) {
   for (const auto& [name, tensor] : want) {
     CAPTURE(name);
-    CHECK(tensor.raw() == got.at(name).raw());
+    const bool same = tensor.raw() == got.at(name).raw();
+    CHECK(same);
   }
 }
 
@@ -103,11 +104,6 @@ TEST_CASE("attention_fwd has the bits of its definition, whatever the tile and w
        {Params{}, Params{{"causal", true}},
         Params{{"window_left", int64_t{30}}, {"window_right", int64_t{9}}}}) {
     const HostTensors want = reference::attention(in, params);
-    for (const AttentionMistake mistake :
-         {AttentionMistake::scaled_scores, AttentionMistake::one_class,
-          AttentionMistake::small_blocks}) {
-      CHECK(reference::attention(in, params, mistake).at("lse").raw() != want.at("lse").raw());
-    }
     check_bits(want, run_form(in, params, {64, 1, 0}, "sm_90"));
     check_bits(want, run_form(in, params, {64, 0, 0}));
     uint32_t schedule = 0;
@@ -116,6 +112,21 @@ TEST_CASE("attention_fwd has the bits of its definition, whatever the tile and w
       CAPTURE(tile.rows, tile.stages);
       check_bits(want, run_form(in, params, tile, "sm_90a", schedule++));
     }
+  }
+}
+
+TEST_CASE("mistakes in the last bits of attention_fwd change bits of its definition",
+          "[attention]") {
+  const HostTensors in = normal_inputs({1, 90, 1, 64}, {1, 300, 1, 64}, 64);
+  const HostTensors want = reference::attention(in, {});
+  for (const AttentionMistake mistake :
+       {AttentionMistake::scaled_scores, AttentionMistake::one_class,
+        AttentionMistake::small_blocks}) {
+    CAPTURE(static_cast<int>(mistake));
+    const HostTensors got = reference::attention(in, {}, mistake);
+    bool same = true;
+    for (const auto& [name, tensor] : want) same = same && tensor.raw() == got.at(name).raw();
+    CHECK_FALSE(same);
   }
 }
 
@@ -201,7 +212,7 @@ TEST_CASE("attention_fwd explains wrong arguments (A12)", "[attention][errors]")
   says(of({{"softcap", -1.0}}), "parameter 'softcap' has a wrong value", "0 for none", "-1");
   says(of({{"causal", true}, {"window_right", int64_t{3}}}),
        "parameter 'window_right' goes without causal", "window_right <= 0", "window_right = 3");
-  says(of({{"window_left", int64_t{-2}}}), "parameter 'window_left' has a wrong value", ">= -1",
+  says(of({{"window_left", int64_t{-2}}}), "parameter 'window_left' has a wrong value", "int >= -1",
        "-2");
   says(of({{"split_len", int64_t{128}}}), "parameter 'split_len' is not supported", "0", "128");
 }
