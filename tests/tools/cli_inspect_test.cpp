@@ -1,6 +1,8 @@
 // tessera show, check, bench and doctor on shipped ops, as a user types them.
 
 #include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
 #include <string>
 
 #include "kernels/op.h"
@@ -83,6 +85,20 @@ TEST_CASE("check runs the examples with every trap and counts", "[cli][check][sl
       CHECK(32 * sectors == kernel.at("moved_bytes").get<int64_t>());
       CHECK(wavefronts == kernel.at("shared_wavefronts").get<int64_t>());
     }
+  }
+}
+
+TEST_CASE("explain says an equal note of a section once, and how often", "[cli]") {
+  const ProgramResult shown =
+      run_tessera({"show", "norm_fn_fwd", "--stage", "explain", "--arch", "sm_90a"});
+  REQUIRE(shown.exit_code == 0);
+  CHECK(shown.out.find(" (x 2)\n") != std::string::npos);
+  std::istringstream lines(shown.out);
+  std::set<std::string> of_section;
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.starts_with(' ')) of_section.clear();
+    CAPTURE(line);
+    CHECK(of_section.insert(line).second);
   }
 }
 

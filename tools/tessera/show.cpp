@@ -4,7 +4,10 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <optional>
+#include <sstream>
+#include <utility>
 
 #include "codegen/cuda/emit.h"
 #include "codegen/lower.h"
@@ -66,12 +69,33 @@ runtime::Target chosen_target(const ShowOptions& options) {
   return reading_arguments([&] { return target_of(options.arch); });
 }
 
+/// The notes of explain(), equal ones of a section once: "note (x 3)". Titles are not indented.
+std::string folded(const std::string& notes) {
+  std::vector<std::string> lines;
+  std::istringstream all(notes);
+  for (std::string line; std::getline(all, line);) lines.push_back(line);
+  std::string text;
+  for (size_t begin = 0; begin < lines.size();) {
+    size_t end = begin + 1;
+    while (end < lines.size() && lines[end].starts_with(' ')) ++end;
+    std::map<std::string, size_t> times;
+    for (size_t i = begin; i < end; ++i) ++times[lines[i]];
+    for (size_t i = begin; i < end; ++i) {
+      const size_t equal = std::exchange(times[lines[i]], 0);
+      if (equal == 0) continue;  // counted where it came first
+      text += lines[i] + (equal > 1 ? fmt::format(" (x {})", equal) : "") + "\n";
+    }
+    begin = end;
+  }
+  return text;
+}
+
 std::string show_stage(const ir::Kernel& kernel, const ShowOptions& options,
                        const runtime::Target& target) {
   const std::string& stage = options.stage;
   if (stage == "ir") return ir::to_string(kernel);
   if (stage == "layout") return codegen::draw_layouts(kernel, target);
-  if (stage == "explain") return codegen::explain(kernel, target);
+  if (stage == "explain") return folded(codegen::explain(kernel, target));
   if (stage.starts_with(kAfter)) {
     return codegen::text_after(kernel, stage.substr(kAfter.size()), target);
   }
