@@ -13,6 +13,7 @@
 #include "tests/support/catch.h"
 #include "tests/tools/program.h"
 #include "tests/tools/temporary_folder.h"
+#include "tools/lib/measured.h"
 #include "tools/lib/report_charts.h"
 #include "tools/lib/svg.h"
 
@@ -252,7 +253,9 @@ TEST_CASE("a record is drawn, with copy rates and without", "[report]") {
   const TemporaryFolder folder;
   const kernels::OpInfo& op = kernels::find_op("transpose");
   BenchResult one = result("transpose", op.bench.front().label, 100, {});
-  write_text(folder.path("new.jsonl"), bench_record({one}));
+  one.bytes = op.bench.front().bytes;
+  write_text(folder.path("new.jsonl"),
+             run_line("a card", "a command", {one}) + bench_record({one}));
   write_text(folder.path("old.jsonl"),
              fmt::format(R"({{"op": "transpose", "case": "{}", "time_us": 100}})"
                          "\n"

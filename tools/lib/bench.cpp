@@ -206,9 +206,8 @@ std::string launch_table(const std::vector<LaunchCost>& costs) {
 std::string bench_record(const std::vector<BenchResult>& results) {
   std::string lines;
   for (const BenchResult& r : results) {
-    nlohmann::ordered_json line = {
+    const nlohmann::ordered_json line = {
         {"op", r.op}, {"case", r.label}, {"time_us", std::round(1000 * r.timing.us) / 1000}};
-    if (r.copy_gbs > 0) line["copy_gbs"] = std::round(r.copy_gbs);
     lines += line.dump() + "\n";
   }
   return lines;

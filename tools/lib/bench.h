@@ -63,7 +63,7 @@ BenchMachine bench_machine(const runtime::DeviceTimer& timer);
 
 std::string bench_table(const std::vector<BenchResult>& results);
 std::string launch_table(const std::vector<LaunchCost>& costs);
-/// A line of JSON per case, {"op", "case", "time_us", "copy_gbs"}: what PeerTimes and read_bench() read.
+/// A line of JSON per case, {"op", "case", "time_us"}: what PeerTimes and read_bench() read, behind run_line().
 std::string bench_record(const std::vector<BenchResult>& results);
 /// The cases that are slower than their earlier times, and how many have none.
 std::string slower_text(const std::vector<BenchResult>& results);

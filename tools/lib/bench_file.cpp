@@ -4,10 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <sstream>
 #include <utility>
 
 #include "dsl/base/error.h"
@@ -63,31 +61,20 @@ LaunchCost launch_of(const Json& json) {
   return cost;
 }
 
-/// True for JSON lines of --record.
-bool is_record(const std::string& text) {
-  const Json first = Json::parse(text.substr(0, text.find('\n')), nullptr, false);
-  return first.is_object() && first.contains("time_us") && first.contains("op");
+/// The first line of a file of --record, if this is one: {"run": {..}}, or a case in a file of before 0.2.
+std::optional<Json> first_line_of_record(const std::string& text) {
+  Json first = Json::parse(text.substr(0, text.find('\n')), nullptr, false);
+  const bool is_case = first.is_object() && first.contains("time_us") && first.contains("op");
+  if (is_case || (first.is_object() && first.contains("run"))) return first;
+  return std::nullopt;
 }
 
-/// The copy rates of a record, by op and case.
-std::map<std::pair<std::string, std::string>, double> copy_rates_of(const std::string& text) {
-  std::map<std::pair<std::string, std::string>, double> rates;
-  std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line);) {
-    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
-    const Json json = Json::parse(line);
-    if (!json.contains("copy_gbs")) continue;
-    rates[{json.at("op").get<std::string>(), json.at("case").get<std::string>()}] =
-        json.at("copy_gbs").get<double>();
-  }
-  return rates;
-}
-
-BenchFile read_record(const std::string& path, const std::string& text) {
+BenchFile read_record(const std::string& path, const Json& first) {
   const PeerTimes times = PeerTimes::load(path);
-  auto rates = copy_rates_of(text);
   BenchFile file;
-  file.machine.device = path.substr(path.rfind('/') + 1);
+  const Json run = first.value("run", Json::object());
+  file.machine.device = run.value("card", path.substr(path.rfind('/') + 1));
+  file.machine.date = run.value("date", "");
   file.machine.method = "a record, which says no more of the machine";
   for (const kernels::OpInfo& op : program_ops()) {
     for (const kernels::BenchCase& one : op.bench) {
@@ -99,7 +86,7 @@ BenchFile read_record(const std::string& path, const std::string& text) {
       result.bytes = one.bytes;
       result.timing.us = *us;
       result.gbs = static_cast<double>(one.bytes) / *us / 1e3;
-      result.copy_gbs = rates[{op.name, one.label}];
+      result.copy_gbs = times.copy_gbs(one.bytes / 2).value_or(0);
       file.results.push_back(std::move(result));
     }
   }
@@ -138,7 +125,8 @@ BenchFile read_run(const std::string& path, const std::string& text) {
 BenchFile read_bench(const std::string& path) {
   const std::string text = read_text_file(path, kMaxFile);
   try {
-    return is_record(text) ? read_record(path, text) : read_run(path, text);
+    const std::optional<Json> first = first_line_of_record(text);
+    return first ? read_record(path, *first) : read_run(path, text);
   } catch (const Json::exception& error) {
     fail(path, json_problem(error));
   }
