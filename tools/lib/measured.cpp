@@ -113,7 +113,26 @@ std::string run_line(const std::string& card, const std::string& command,
   return nlohmann::ordered_json{{"run", run}}.dump() + "\n";
 }
 
+namespace {
+
+/// Both products of attention, of all queries with all keys, or with half of them.
+double attention_flops(const kernels::BenchCase& one) {
+  double queries = 0, keys = 0, widths = 0;
+  for (const kernels::BenchCase::Input& input : one.inputs) {
+    const auto extent = [&](int d) { return static_cast<double>(input.shape[d]); };
+    if (input.name == "q") queries = extent(0) * extent(1) * extent(2), widths += extent(3);
+    if (input.name == "k") keys = extent(1);
+    if (input.name == "v") widths += extent(3);
+  }
+  const auto causal = one.params.find("causal");
+  const bool is_half = causal != one.params.end() && causal->second == kernels::ParamValue(true);
+  return (is_half ? 1 : 2) * queries * keys * widths;
+}
+
+}  // namespace
+
 double product_flops(const kernels::OpInfo& op, const kernels::BenchCase& one) {
+  if (op.name == "attention_fwd") return attention_flops(one);
   if (op.family != "gemm") return 0;
   const kernels::BenchCase::Input *a = nullptr, *b = nullptr, *counts = nullptr;
   for (const kernels::BenchCase::Input& input : one.inputs) {

@@ -63,7 +63,7 @@ std::string run_line(const std::string& card, const std::string& command,
                      const std::vector<BenchResult>& results);
 
 /// Floating-point operations of a matrix product, counting each multiplication and addition of the rows that
-/// the case computes. 0 for ops of other families.
+/// the case computes; of both products of attention, of half of them if it is causal. 0 for other ops.
 double product_flops(const kernels::OpInfo& op, const kernels::BenchCase& one);
 
 }  // namespace tessera::tools

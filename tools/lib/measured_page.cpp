@@ -26,6 +26,10 @@ constexpr Shown kShown[] = {
     {"gemm_bf16", "M=4096 N=4096 K=4096", "cuBLAS", "bf16 product, 4096 x 4096 x 4096"},
     {"gemm_fp8_block", "M=4096 N=7168 K=16384", "DeepGEMM",
      "FP8 product, scales of blocks, 4096 x 7168 x 16384"},
+    {"attention_fwd", "B=4 Sq=4096 Sk=4096 h=16 g=16 dk=128 dv=128 q=bf16", "cuDNN",
+     "attention, 4 x 16 heads of 128, 4096 tokens"},
+    {"attention_fwd", "B=4 Sq=4096 Sk=4096 h=16 g=16 dk=128 dv=128 q=bf16 causal=true", "cuDNN",
+     "the same, causal"},
     {"topk_select", "B=64 L=262144 scores=f32 topk=512", "torch.topk",
      "512 largest of 262144, 64 rows"},
     {"per_token_cast",
@@ -110,30 +114,6 @@ std::string measured_row(const Records& records, const OpInfo& op, const BenchCa
                      peers);
 }
 
-constexpr std::string_view kAttention = "attention, bf16, 4 x 16 heads, 4096 tokens";
-
-/// Microseconds of the example and of the framework's attention.
-std::pair<double, double> attention_times(const LanguageRecord& record) {
-  std::pair<double, double> times;
-  for (const LanguageTime& one : record.times) {
-    if (one.kernel != kAttention) continue;
-    if (one.example == "08_attention") times.first = one.us;
-    if (one.language == "torch") times.second = one.us;
-  }
-  if (times.first > 0 && times.second > 0) return times;
-  throw Error({.kind = ErrorKind::argument,
-               .what = "a page shows a kernel that no record has",
-               .argument = "record",
-               .expected = std::string(kAttention),
-               .got = "no time of Tessera and of torch"});
-}
-
-std::string attention_row(const LanguageRecord& record) {
-  const auto [ours, theirs] = attention_times(record);
-  return fmt::format("| {}: [example 08](examples/08_attention.cpp) | {} | cuDNN {} | {:.2f} |\n",
-                     kAttention, us_text(ours), us_text(theirs), ours / theirs);
-}
-
 }  // namespace
 
 Records Records::load(const std::string& root) {
@@ -144,7 +124,8 @@ Records Records::load(const std::string& root) {
   records.h100 = PeerTimes::load(folder + "h100.jsonl");
   records.h200 = PeerTimes::load(folder + "h200.jsonl");
   records.peers = {read_peers(folder + "h200-peers.jsonl"),
-                   read_peers(folder + "h200-tilekernels.jsonl")};
+                   read_peers(folder + "h200-tilekernels.jsonl"),
+                   read_peers(folder + "h200-attention.jsonl")};
   records.languages = read_languages(folder + "h200-languages.jsonl");
   return records;
 }
@@ -225,26 +206,26 @@ std::string ratios_text(const Records& records) {
                         flops > 0 ? fmt::format(" ({} TFLOP/s)", tflops_text(flops, us)) : "",
                         shown.peer, us_text(found->peer_us), us / found->peer_us);
   }
-  text += attention_row(records.languages);
-  const RecordedRun& run = records.peers.front().run;
-  return text +
-         fmt::format("\n{}: `{}`, each in turn with its peer. TileKernels' rows: `{}`, {}.\n",
-                     run_words(run), run.command, records.h200_run.command, records.h200_run.date);
+  const RecordedRun &run = records.peers.front().run, &attention = records.peers.back().run;
+  return text + fmt::format(
+                    "\n{}: `{}`, each in turn with its peer. Attention: {}. TileKernels' rows: "
+                    "`{}`, {}.\n",
+                    run_words(run), run.command, attention.date, records.h200_run.command,
+                    records.h200_run.date);
 }
 
 std::string speed_text(const Records& records) {
   const auto [all, num_all] = mean_over_ops(records, "TileKernels", "");
   const auto [bf16, num_bf16] = mean_over_ops(records, "cuBLAS", "gemm_bf16");
   const auto [fp8, num_fp8] = mean_over_ops(records, "DeepGEMM", "gemm_fp8");
-  const auto [ours, theirs] = attention_times(records.languages);
+  const auto [attention, num_attention] = mean_over_ops(records, "cuDNN", "attention_fwd");
   return fmt::format(
       "On one H200, as a share of the other's time (less is faster, geometric means of all cases): "
       "{:.2f} of TileKernels' "
       "for\nthe {} ops that both have, {:.2f} of cuBLAS's for bf16 products, {:.2f} of DeepGEMM's "
       "for FP8 products, and "
-      "{:.1f} of cuDNN's for\nattention, which is an example and no op. [Single cases](#speed) are "
-      "below.\n",
-      all, num_all, bf16, fp8, ours / theirs);
+      "{:.2f} of cuDNN's for\nattention, forward. [Single cases](#speed) are below.\n",
+      all, num_all, bf16, fp8, attention);
 }
 
 std::string measured_text(const Records& records) {

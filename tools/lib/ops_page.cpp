@@ -183,6 +183,10 @@ constexpr FamilyWords kFamilies[] = {
     {"gemm",
      "Multiply matrices (matmul, linear layers): bf16, and FP8 with scales of blocks, dense or by "
      "groups of rows."},
+    {"attention",
+     "Attention (softmax of q k^T, times v; FlashAttention, SDPA): heads in groups, causal, "
+     "windows, "
+     "sinks, lengths."},
     {"quant",
      "Quantise and dequantise: casts between floats and FP8, FP4 or 12-bit floats with scales; "
      "gated activations "
