@@ -2055,7 +2055,7 @@ TESSERA_API void mask_padded_topk(const MaskPaddedTopk& call, Stream stream);
 ///   param  scale float = none
 ///   param  causal bool = false
 ///   param  window_left, window_right int >= -1 = -1
-///   param  softcap float = 0
+///   param  softcap float >= 0 = 0
 ///   param  split_len int >= 0 = 0
 ///   need   h % g = 0 on q "the heads of 'q' are no multiple of those of 'k'"
 ///   need   window_right <= 0 if causal on window_right "parameter 'window_right' goes without causal"

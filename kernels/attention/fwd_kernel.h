@@ -14,8 +14,6 @@ struct ForwardTile {
   int32_t by_roles;  // 1: one role loads, another multiplies
   /// By roles. 1: as many blocks as run at once, each of them takes several tiles.
   int32_t is_persistent = 0;
-  /// By roles. 1: out goes through shared memory, from where the copy engine writes it.
-  int32_t is_staged = 0;
 };
 
 /// Everything that generated code depends on.

@@ -194,7 +194,7 @@ TEST_CASE("a user's words find ops, parts of other words do not", "[measured][li
     return text;
   };
   CHECK(names("Dequantise") == "cast_back per_token_cast_back cast_back_e5m6 ");
-  CHECK(names("softmax") == "top2_sum_gate hash_gate ");
+  CHECK(names("softmax") == "top2_sum_gate hash_gate attention_fwd ");
   CHECK(names("mm") == names("matmul"));
   CHECK_FALSE(has(names("mm"), "reduce_fused"));  // "summed"
   CHECK(has(names("RMSNorm"), "norm_fn_fwd"));

@@ -35,8 +35,6 @@ constexpr Shown kShown[] = {
     {"per_token_cast",
      "T=8001 H=7168 x=f32 format=e4m3 num_per_channels=32 round_sf=true sf_layout=packed_ue8m0",
      "TileKernels", "cast to FP8, 8001 x 7168, scales of 32 columns"},
-    {"expand_to_fused", "T=21804 K=8 x=bf16 H=7168 E=9", "TileKernels",
-     "MoE dispatch, 21804 tokens, 8 of 9 experts"},
     {"pre_big_fuse", "T=4096 n=4 H=7168", "TileKernels",
      "hyper-connections before a sub-layer, 4096 tokens"},
 };

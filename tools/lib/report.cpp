@@ -27,7 +27,7 @@ svg { width: 100%; height: auto; font: 12px system-ui, sans-serif; }
 .roof { fill: none; stroke: var(--ink); stroke-width: 1.5; } .dashed { stroke-dasharray: 5 4; stroke-width: 1; }
 .bar { opacity: .75; } .dot { stroke: var(--paper); stroke-width: .8; }
 .moe { fill: #0072b2; } .quant { fill: #d55e00; } .transpose { fill: #009e73; } .engram { fill: #cc79a7; }
-.mhc { fill: #e69f00; } .gemm { fill: #56b4e9; } .serving { fill: #882255; } .modeling { fill: #999933; }
+.mhc { fill: #e69f00; } .gemm { fill: #56b4e9; } .serving { fill: #882255; } .modeling { fill: #999933; } .attention { fill: #117733; }
 .other { fill: #777; }
 @media (prefers-color-scheme: dark) { .moe { fill: #3a8fd0; } .serving { fill: #c05a8e; } }
 .legend span { margin-right: 1.5em; } .legend svg { width: 12px; vertical-align: -1px; margin-right: .4em; }

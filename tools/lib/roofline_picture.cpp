@@ -17,7 +17,7 @@ svg { background: #fff; font: 12px system-ui, sans-serif; }
 .label { fill: #444; } .grid { stroke: #e4e4e4; } .dot { stroke: #fff; stroke-width: .8; }
 .roof { fill: none; stroke: #222; stroke-width: 1.5; } .dashed { stroke-dasharray: 5 4; stroke-width: 1; }
 .moe { fill: #0072b2; } .quant { fill: #d55e00; } .transpose { fill: #009e73; } .engram { fill: #cc79a7; }
-.mhc { fill: #e69f00; } .modeling { fill: #999933; } .serving { fill: #882255; } .other { fill: #777; }
+.mhc { fill: #e69f00; } .modeling { fill: #999933; } .attention { fill: #117733; } .serving { fill: #882255; } .other { fill: #777; }
 @media (prefers-color-scheme: dark) {
   svg { background: #0d1117; } .label { fill: #c9d1d9; } .grid { stroke: #30363d; } .dot { stroke: #0d1117; }
   .roof { stroke: #e6edf3; } .moe { fill: #3a8fd0; } .serving { fill: #c05a8e; }

@@ -149,6 +149,9 @@ void add_sinks(std::vector<OpCase>& cases) {
   test = normal("sinks", s, causal());
   test.inputs["sink"] = tensor_of(DType::f32, {6}, {0.5, -3, 2, 4, 0, -1});
   cases.push_back(test);
+  test = normal("sinks beside few keys", {1, 2, 3, 3, 1, 64, 64});
+  test.inputs["sink"] = tensor_of(DType::f32, {3}, {-1, 0.5, 2});
+  cases.push_back(test);
 }
 
 /// q, k and v as parts of one tensor; heads before rows.
