@@ -220,8 +220,9 @@ void HardwareProduct::add(int row, int block, int first, int count, SumRule rule
   Floats result = __builtin_convertvector(total, Floats);
   const Ints rounded = __builtin_convertvector(result, Ints);
   const Ints is_more = total < 0 ? rounded < total : rounded > total;
-  result =
-      std::bit_cast<Floats>((std::bit_cast<Ints>(result) + is_more) & -(1 << (23 - rule.stored)));
+  const int32_t kept = -(1 << (23 - rule.stored));
+  const Ints kept_bits = {kept, kept, kept, kept};
+  result = std::bit_cast<Floats>((std::bit_cast<Ints>(result) + is_more) & kept_bits);
   result *= std::bit_cast<Floats>((254 - scale_exponent) << 23);
   const Ints magnitude = std::bit_cast<Ints>(result) & 0x7FFFFFFF;
   const Floats sum =
