@@ -37,7 +37,9 @@ void OnlineSoftmax::start() {
 void OnlineSoftmax::step() {
   k_.reduce_max(scores, high_, Axis(1));
   k_.parallel({rows_}, [&](Value r) {
-    Value highest = max(top_(r), high_(r));
+    Value high = high_(r),
+          top = top_(r);  // as arguments, compilers would read them in different orders
+    Value highest = max(top, high);
     Value now = highest * c_, before = scaled_(r);
     Value base =
         select(highest == kLowest, 0.0f, now);  // so that no difference of infinities is taken

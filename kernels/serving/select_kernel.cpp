@@ -282,7 +282,10 @@ class Selection : SelectResult {
     });
     k_.if_(rank_ == 0, [&] {
       words_.emplace(*sent_);  // what follows reads the words of all blocks
-      finish_row(received, bound, Value());
+      const Value lowest = bound,
+                  total_received =
+                      received;  // as arguments, compilers read them in different orders
+      finish_row(total_received, lowest, Value());
     });
   }
 
