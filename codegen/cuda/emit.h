@@ -17,6 +17,6 @@ std::string emit_kernel_text(const Program& program);
 
 /// The device functions (conversions, vector loads, warp collectives) as text, all of them, for
 /// compile tests.
-std::string prelude(Target target);
+const std::string& prelude();
 
 }  // namespace tessera::codegen::cuda

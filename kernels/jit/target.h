@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <optional>
 #include <string>
 
 #include "dsl/base/tensor_view.h"
@@ -11,20 +10,17 @@
 
 namespace tessera::kernels::jit {
 
-/// The target of the call's device. For calls on the CPU and for calls that only list their kernels, that of the
-/// TargetScope if there is one, else Options::cpu_target.
-runtime::Target target_of(Device device);
-
 /// The largest cluster that a kernel on this device may use: 1 below sm_90, 16 on sm_90 and sm_100, 8
-/// on others. The target is chosen as for target_of.
+/// on others. The executor supports 16. While a TargetScope lives, its target decides for calls on
+/// the CPU and for calls that only list their kernels.
 int cluster_limit(Device device);
 
 /// Bytes of shared memory per block on this device: 163 KiB on sm_80 and sm_87, 99 KiB on sm_86,
-/// sm_89 and sm_12x, 227 KiB on the others. The target is chosen as for target_of.
+/// sm_89 and sm_12x, 227 KiB on the others. The target is chosen as for cluster_limit.
 int64_t shared_memory_limit(Device device);
 
 /// True if matrix products of this device may be of four warps (wgmma): on sm_90. The target is chosen
-/// as for target_of.
+/// as for cluster_limit.
 bool has_group_products(Device device);
 
 /// Calls `launch` with cluster_limit(device). A MIG partition may be too small for a cluster that its
@@ -49,7 +45,7 @@ GpuModel gpu_model(Device device);
 int64_t num_sms(Device device);
 
 /// While it lives, this thread's calls are for that target, and for that model, unless their device
-/// determines them. Calls on the CPU run the program of that target.
+/// determines them.
 class TargetScope {
  public:
   explicit TargetScope(runtime::Target target, GpuModel model = {});
@@ -58,7 +54,7 @@ class TargetScope {
   TargetScope& operator=(const TargetScope&) = delete;
 
  private:
-  std::optional<runtime::Target> target_before_;
+  runtime::Target target_before_;
   GpuModel model_before_;
 };
 
