@@ -25,7 +25,7 @@ namespace tessera::codegen::cpu {
 
 class HardwareProduct {
  public:
-  /// Of operands a [rows, depth] and b [depth, columns] of floats.
+  /// Operands are floats: a [rows, depth], b [depth, columns].
   HardwareProduct(DType a, DType b, ir::Instruction instruction, int rows, int columns, int depth);
 
   /// All elements are set after this, in any order.

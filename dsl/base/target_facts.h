@@ -34,7 +34,7 @@ struct TargetFacts {
   bool has_known_sums = false;
 };
 
-/// Of every target; the largest cluster of any.
+/// Limits that hold on every target, and the largest cluster of any target.
 inline constexpr int kMaxRegisters = 255;        // of a thread
 inline constexpr int kMaxLaunchRegisters = 248;  // where roles move them: a multiple of 8
 inline constexpr int kMaxCluster = 16;

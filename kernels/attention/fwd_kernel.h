@@ -7,7 +7,7 @@
 
 namespace tessera::kernels::attention {
 
-/// What a block computes at a time; no bit depends on it.
+/// The tile and the form of the kernel; no bit of the result depends on them.
 struct ForwardTile {
   int32_t rows;      // queries
   int32_t stages;    // tiles of keys or of values on their way; 0: none

@@ -10,7 +10,7 @@ void require_forward(const Call& c);
 
 /// The scale of a call: its parameter, else dk^-0.5.
 double scale_of(const Call& c);
-/// What f32 scores are multiplied by before the exponential of base 2, in double.
+/// The factor of f32 scores before the exponential of base 2: scale * log2 e, in double.
 double factor_of(const Call& c);
 
 }  // namespace tessera::kernels::attention

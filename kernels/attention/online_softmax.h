@@ -24,7 +24,7 @@ class OnlineSoftmax {
   void step();
   /// Before the products of p and values are added to `out`.
   void rescale_out();
-  /// Of row r: its sum, and its maximum times c.
+  /// The sum of row r, and its maximum times c.
   struct Row {
     dsl::Value r, sum, scaled, is_empty;
   };

@@ -30,8 +30,8 @@ class TESSERA_API LaunchPlan {
       return static_cast<char*>(data[static_cast<size_t>(tensor)]) + offset;
     }
   };
-  /// What kernels get as the address of a given tensor without elements, which they do not access.
-  /// Its own may be null, by which a kernel knows an absent optional tensor.
+  /// The address that kernels get for a given tensor without elements, which they do not access.
+  /// The address of the tensor may be null, which tells a kernel that an optional tensor is absent.
   static constexpr int64_t kEmpty = 256;
   /// A tensor map of a kernel.
   struct Map {

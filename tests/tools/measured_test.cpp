@@ -1,4 +1,4 @@
-// What pages show of records, examples and Python modules: read, averaged, cut out.
+// Blocks of pages that are made from records, examples and Python modules.
 
 #include "tools/lib/measured.h"
 

@@ -17,7 +17,7 @@ namespace {
 using kernels::BenchCase;
 using kernels::OpInfo;
 
-/// What README shows: an op, a case and a peer, in words for a reader.
+/// A row of the times in README: an op, a case and a peer, and words for a reader.
 struct Shown {
   const char *op, *text, *peer, *words;
 };

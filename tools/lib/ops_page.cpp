@@ -175,7 +175,7 @@ std::string python_call(const OpInfo& op, const kernels::BenchCase& example) {
   return "Python:\n\n```python in: op\n" + text + line + "\n```\n\n";
 }
 
-/// What a family is for, in the words of somebody who looks for an op.
+/// The purpose of a family, in the words of somebody who looks for an op.
 struct FamilyWords {
   const char *family, *words;
 };
