@@ -21,8 +21,10 @@ class Bf16Kernel {
     n_ = k_.dim("n", {.multiple_of = s.n_multiple});
     if (s.has_depth != 0) {
       depth_ = k_.dim("depth", {.multiple_of = s.k_multiple});
-      a_.emplace(k_, "a", DType::bf16, s.a, m_, depth_, t_.rows, t_.step);
-      b_.emplace(k_, "b", DType::bf16, s.b, n_, depth_, t_.columns, t_.step);
+      a_.emplace(k_, "a", DType::bf16, s.a, m_, depth_, is_swapped() ? t_.columns : t_.rows,
+                 t_.step);
+      b_.emplace(k_, "b", DType::bf16, s.b, n_, depth_, is_swapped() ? t_.rows : t_.columns,
+                 t_.step);
     }
     if (s.has_bias != 0) bias_ = k_.input("bias", DType::f32, {n_});
     auto stride = k_.stride("out_stride", {.multiple_of = s.out_vector});
@@ -49,12 +51,15 @@ class Bf16Kernel {
   }
 
   ir::Kernel by_roles() {
-    auto tiles_down = ceil_div(m_, t_.rows), tiles_across = ceil_div(n_, t_.columns);
+    const Value &rows = is_swapped() ? n_ : m_, &columns = is_swapped() ? m_ : n_;
+    auto tiles_down = ceil_div(rows, t_.rows), tiles_across = ceil_div(columns, t_.columns);
     k_.launch({blocks_of_roles(k_, t_, tiles_down, tiles_across)},
               {.threads = threads_of_roles(t_), .cluster = t_.cluster});
     auto ring = k_.ring({.stages = t_.stages});
     auto a_tile = ring.shared(DType::bf16, a_->shape(), "a_tile");
     auto b_tile = ring.shared(DType::bf16, b_->shape(), "b_tile");
+    const Ref left = is_swapped() ? b_->left(b_tile) : a_->left(a_tile);
+    const Ref right = is_swapped() ? a_->right(a_tile) : b_->right(b_tile);
     const std::optional<Ref> through = staging();
     auto steps = ceil_div(depth_, t_.step);
     auto each_tile = [&](auto body) {
@@ -65,8 +70,9 @@ class Bf16Kernel {
         k_.serial(0, steps, [&](Value step) {
           ring.fill([&] {
             const dsl::CopyOptions by_tensor = {.engine = ir::Engine::tensor};
-            k_.copy(a_->at(down * t_.rows, step), a_tile, by_tensor);
-            k_.copy(b_->at(across * t_.columns, step), b_tile, by_tensor);
+            auto row = down * t_.rows, column = across * t_.columns;
+            k_.copy(a_->at(is_swapped() ? column : row, step), a_tile, by_tensor);
+            k_.copy(b_->at(is_swapped() ? row : column, step), b_tile, by_tensor);
           });
         });
       });
@@ -75,10 +81,10 @@ class Bf16Kernel {
       auto sum = k_.fragment(DType::f32, {t_.rows, t_.columns}, "sum");
       each_tile([&](Value down, Value across) {
         k_.fill(sum, 0.0f);
-        k_.serial(0, steps, [&](Value) {
-          ring.take([&] { k_.gemm(a_->left(a_tile), b_->right(b_tile), sum); });
-        });
-        write(sum, down * t_.rows, across * t_.columns, through);
+        k_.serial(0, steps, [&](Value) { ring.take([&] { k_.gemm(left, right, sum); }); });
+        auto row = down * t_.rows, column = across * t_.columns;
+        if (is_swapped()) return write_swapped(sum, row, column, through);
+        write(sum, row, column, through);
       });
     };
     k_.roles({role_that_loads(load), role_that_multiplies(t_, multiply_tiles)});
@@ -86,11 +92,13 @@ class Bf16Kernel {
   }
 
  private:
+  bool is_swapped() const { return t_.is_swapped != 0; }
   DType out_dtype() const { return s_.is_f32 != 0 ? DType::f32 : DType::bf16; }
 
   /// A tile in shared memory, so that whole rows are written; none for f32, whose threads write 8 bytes.
   std::optional<Ref> staging() {
     if (s_.is_f32 != 0) return std::nullopt;
+    if (is_swapped()) return k_.shared(DType::bf16, {t_.columns, t_.rows}, "out_tile");
     return k_.shared(DType::bf16, {t_.rows, staged_columns()}, "out_tile");
   }
   int64_t staged_columns() const { return t_.columns <= kMostStaged ? t_.columns : t_.columns / 2; }
@@ -109,6 +117,21 @@ class Bf16Kernel {
       k_.copy(*through, out_->tile({row, column + first}, {t_.rows, width}),
               {.engine = s_.by_engine != 0 ? ir::Engine::tensor : ir::Engine::automatic});
     }
+  }
+
+  /// A row of the tile is one of b, a column one of a: the sum lies transposed.
+  void write_swapped(const Ref& sum, const Value& row, const Value& column,
+                     const std::optional<Ref>& through) {
+    k_.parallel({t_.rows, t_.columns}, [&](Value r, Value c) {
+      Value value = sum(r, c);
+      if (bias_) value = value + (*bias_)(row + r);
+      if (through) {
+        (*through)(c, r) = cast(DType::bf16, value);
+      } else {
+        (*out_)(column + c, row + r) = value;
+      }
+    });
+    if (through) k_.copy(*through, out_->tile({column, row}, {t_.columns, t_.rows}));
   }
 
   const Bf16Spec s_;

@@ -3,16 +3,24 @@
 // Dtypes   a and b bf16, each row- or column-major, bias f32, out bf16|f32
 // Method   On sm_90a, for aligned operands: one warp loads tiles by tensor copies into a ring, two groups of
 //          four warps (one for up to 64 rows) multiply them by wgmma. The tile is the one whose waves end
-//          soonest. Each block computes tile after tile, and the next one is loaded while the last is written,
-//          up to 1024 of k by the copy engine. Otherwise a pipelined loop copies ahead, in pieces as wide as
-//          the alignment allows (single elements are not copied ahead), and multiplies by mma.sync.
+//          soonest; for up to 48 rows of a, its rows are rows of b, and a fills its columns. Each block
+//          computes tile after tile, and the next one is loaded while the last is written, up to 1024 of k by
+//          the copy engine. Otherwise a pipelined loop copies ahead, in pieces as wide as the alignment allows
+//          (single elements are not copied ahead), and multiplies by mma.sync.
 // Maths    sums in ascending k from +0, 16 per instruction; + bias in f32; one rounding to out. What a tile
 //          has beyond the matrices is zero, which changes no sum, so no bit depends on the tile.
 // Tuned    H100, us, ours / cuBLAS, shape by shape in turn: 4096^3 177 / 171, 8192^3 1437 / 1500; M = 4096 with N x K
 //          of 2112 x 7168 164 / 158, 576 x 7168 50 / 47, 24576 x 1536 441 / 431, 32768 x 512 220 / 219,
-//          7168 x 16384 1236 / 1294, 4096 x 7168 313 / 316, 7168 x 2048 163 / 159; M of 1, 64 and 128 with
-//          4096 x 7168 35 / 31, 31 / 32, 33 / 31. Geometric mean of M = 4096: 0.986 x cuBLAS. Both depend on
+//          7168 x 16384 1236 / 1294, 4096 x 7168 313 / 316, 7168 x 2048 163 / 159; M of 64 and 128 with
+//          4096 x 7168 31 / 32, 33 / 31. Geometric mean of M = 4096: 0.986 x cuBLAS. Both depend on
 //          how warm the GPU is: 8192^3 took 1421 to 1575, cuBLAS 1364 to 1500.
+//          Few rows, H200, ours / cuBLAS at M = 1, 16, 32: 2112 x 7168 17.0 / 15.3, 17.0 / 14.7, 17.6 / 15.0;
+//          576 x 7168 16.0 / 7.5, 16.0 / 7.8, 16.2 / 8.5; 24576 x 1536 26.0 / 27.2, 26.0 / 26.5, 26.2 / 26.6;
+//          32768 x 512 14.3 / 14.5, 14.4 / 14.4, 14.8 / 14.4; 7168 x 16384 66.3 / 68.3, 65.8 / 69.4, 66.1 / 68.1;
+//          4096 x 7168 22.0 / 23.2, 21.9 / 23.5, 22.2 / 23.3; 7168 x 2048 12.8 / 12.5, 12.8 / 12.5, 12.7 / 12.6.
+//          Bound there: a multiprocessor copies 60 to 69 GB/s, so 9 tiles of 64 x 7168 take 13 us and N = 576 or 2112
+//          want narrower tiles of b. Lost: rows of a on the tile's rows (M = 1, 2112 x 7168 27.8), the same with 8
+//          rows copied by pieces 51.0.
 //          Bound: the tensor cores are busy 94 % of the time at 1.5 GHz, so power counts. Out by the copy
 //          engine: 1 to 6 % faster up to K = 1024, 3 % faster to 5 % slower from 1536 on. Slower (7168 x 16384):
 //          256 x 128 tiles 1333, 3 stages 1284, columns in groups of 16 1282; 4096^3 in clusters of 2 that copy
@@ -36,6 +44,9 @@ constexpr int64_t kWidest = 8;                     // elements of a 16-byte vect
 Tile pick_tile(const Call& c, const Bf16Spec& s) {
   const bool is_aligned = s.a.vector == kWidest && s.b.vector == kWidest;
   if (s.has_depth == 0 || !is_aligned || !jit::has_group_products(c.device())) return kPipelined;
+  for (const Tile& tile : gemm::kBf16Swapped) {
+    if (c["M"] <= tile.columns && s.a.by_column == 0) return tile;
+  }
   return gemm::soonest(1, c["M"], c["N"], gemm::kBf16Tiles, gemm::kBf16Fixed);
 }
 

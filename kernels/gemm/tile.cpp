@@ -17,7 +17,8 @@ int64_t ceil_div(int64_t a, int64_t b) {
 bool is_written_by_engine(const Tile& t, const TensorView& out, int vector, int64_t depth) {
   constexpr int kWhole = 8;         // 16 bytes
   constexpr int64_t kDepth = 1024;  // at most
-  return t.by_roles != 0 && out.dtype == DType::bf16 && vector == kWhole && depth <= kDepth;
+  return t.by_roles != 0 && t.is_swapped == 0 && out.dtype == DType::bf16 && vector == kWhole &&
+         depth <= kDepth;
 }
 
 Tile soonest(int64_t slabs, int64_t rows, int64_t columns, std::span<const Tile> tiles,

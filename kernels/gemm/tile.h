@@ -15,6 +15,9 @@ struct Tile {
   int32_t by_roles;       // 1: one role loads, another multiplies
   /// By roles: so many blocks of a cluster compute neighbours in a column, and copy its tiles of b once for all.
   int32_t cluster = 1;
+  /// By roles. 1: rows of the tile are rows of b and columns are rows of a, which few rows of a fill. Rows beyond the
+  /// matrix take the copy engine longer than rows inside.
+  int32_t is_swapped = 0;
 };
 
 /// True if the copy engine writes tiles of out: whole vectors of bf16, up to 1024 of k. The threads go on at once, and

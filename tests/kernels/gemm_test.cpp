@@ -95,8 +95,8 @@ TEST_CASE("gemm_bf16 has the bits of the tensor cores, whatever the tile and who
                                  .by_engine = 0,
                                  .tile = tile};
     const auto check_spec = [&] {
-      CAPTURE(target, tile.rows, tile.columns, tile.by_roles, tile.cluster, blocks, schedule,
-              spec.is_f32, spec.by_engine);
+      CAPTURE(target, tile.rows, tile.columns, tile.by_roles, tile.is_swapped, tile.cluster, blocks,
+              schedule, spec.is_f32, spec.by_engine);
       const bool is_f32 = spec.is_f32 != 0;
       const DType dtype = is_f32 ? DType::f32 : DType::bf16;
       HostTensor out(dtype, {m, n});
@@ -124,6 +124,7 @@ TEST_CASE("gemm_bf16 has the bits of the tensor cores, whatever the tile and who
   check({128, 128, 32, 3, 0}, "sm_90", 0);
   check({128, 128, 32, 3, 0}, "sm_90a", 0);
   for (const kernels::gemm::Tile& tile : kernels::gemm::kBf16Tiles) check(tile, "sm_90a", 0);
+  for (const kernels::gemm::Tile& tile : kernels::gemm::kBf16Swapped) check(tile, "sm_90a", 0);
   for (const int32_t cluster : {2, 4}) {
     check({64, 64, 64, 3, 1, cluster}, "sm_90a", 0, 4);
     check({64, 128, 64, 2, 1, cluster}, "sm_90a", 5);

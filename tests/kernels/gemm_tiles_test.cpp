@@ -79,6 +79,13 @@ TEST_CASE("every tile of a product compiles for sm_90a without spills", "[gemm][
             shared);
       }
     }
+    for (const Tile& tile : kernels::gemm::kBf16Swapped) {
+      if (by_engine != 0) continue;
+      check_code(*nvrtc,
+                 kernels::gemm::build_bf16(
+                     {{0, 8}, {0, 8}, 1, 8, 1, is_f32 != 0 ? 4 : 8, 1, 0, is_f32, 0, tile}),
+                 tile);
+    }
     using kernels::gemm::Groups;
     for (const Groups groups : {Groups::one, Groups::by_rows, Groups::masked}) {
       if (is_f32 != 0 && groups != Groups::one) continue;

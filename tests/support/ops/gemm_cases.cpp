@@ -100,6 +100,9 @@ std::vector<OpCase> gemm_bf16_cases() {
                     out_dtype, true));
       }
     }
+    for (const int64_t m : {1, 8, 9, 32, 33, 48}) {  // few rows, whole vectors of k
+      cases.push_back(product({m, 136, 264, false, m % 2 == 0}, out_dtype, true));
+    }
     cases.push_back(product({1, 1, 1}, out_dtype, true));
     cases.push_back(product({2, 3, 0}, out_dtype, true));  // bias alone
     cases.push_back(product({2, 3, 0}, out_dtype));        // zeros
