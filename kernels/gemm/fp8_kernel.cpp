@@ -73,22 +73,24 @@ ir::Kernel pipelined(const Fp8Spec& s) {
   const Tile& t = s.tile;
   dsl::Builder k("gemm_fp8");
   Fp8Parts parts(k, s);
-  k.launch({min(parts.tiles_down() * parts.tiles_across(), k.device_blocks(kPipelinedBlocks))},
-           {.threads = 256});
+  auto tiles_of_all = parts.tiles_down() * parts.tiles_across();
+  auto blocks = min(tiles_of_all, k.device_blocks(kPipelinedBlocks));
+  auto at = k.launch({blocks}, {.threads = 256});
+  parts.run_on(at.x, blocks);
   Sums sums(k, t);
   const StepTiles tiles = parts.tiles(
       [&](DType dtype, Shape shape, const char* name) { return k.shared(dtype, shape, name); });
   const std::optional<Ref> through = parts.staging();
-  parts.each_tile([&](const Place& at) {
+  parts.each_tile([&](const Place& place) {
     k.fill(sums.all(), 0.0f);
     if (s.has_depth != 0) {
       k.pipelined(0, parts.steps(), t.stages, [&](Value step) {
-        parts.load(at, step, tiles);
+        parts.load(place, step, tiles);
         sums.multiply(tiles);
         sums.add();
       });
     }
-    parts.write(at, sums.all(), through);
+    parts.write(place, sums.all(), through);
   });
   return k.finish();
 }
@@ -97,21 +99,22 @@ ir::Kernel by_roles(const Fp8Spec& s) {
   const Tile& t = s.tile;
   dsl::Builder k("gemm_fp8");
   Fp8Parts parts(k, s);
-  k.launch({blocks_of_roles(k, t, parts.tiles_down(), parts.tiles_across())},
-           {.threads = threads_of_roles(t), .cluster = t.cluster});
+  auto blocks = blocks_of_roles(k, t, parts.tiles_down(), parts.tiles_across());
+  auto at = k.launch({blocks}, {.threads = threads_of_roles(t), .cluster = t.cluster});
+  parts.run_on(at.x, blocks);
   auto ring = k.ring({.stages = t.stages});
   const StepTiles tiles = parts.tiles(
       [&](DType dtype, Shape shape, const char* name) { return ring.shared(dtype, shape, name); });
   const std::optional<Ref> through = parts.staging();
   auto load = [&] {
-    parts.each_tile([&](const Place& at) {
+    parts.each_tile([&](const Place& place) {
       k.serial(0, parts.steps(),
-               [&](Value step) { ring.fill([&] { parts.load(at, step, tiles); }); });
+               [&](Value step) { ring.fill([&] { parts.load(place, step, tiles); }); });
     });
   };
   auto multiply = [&] {
     Sums sums(k, t);
-    parts.each_tile([&](const Place& at) {
+    parts.each_tile([&](const Place& place) {
       k.fill(sums.all(), 0.0f);
       Value first = dsl::i32(0);
       if (overlaps(t)) {
@@ -129,7 +132,7 @@ ir::Kernel by_roles(const Fp8Spec& s) {
         ring.take([&] { sums.multiply(tiles); });
         sums.add();
       });
-      parts.write(at, sums.all(), through);
+      parts.write(place, sums.all(), through);
     });
   };
   const RoleRegisters registers = registers_of(s);

@@ -49,10 +49,6 @@ Ref Fp8Parts::scales(const std::string& name, std::vector<dsl::Arg> shape) {
   return k_.input(name, DType::f32, std::move(shape), {.strides = {apart, down, across}});
 }
 
-Value Fp8Parts::tiles_down() const {
-  return s_.groups == Groups::masked ? slabs_ : ceil_div(m_, s_.tile.rows);
-}
-
 std::vector<Value> Fp8Parts::ids_around(const Value& row, std::vector<Value>& exist) {
   // Each lane looks at four rows, so the 128 ids cost the latency of one.
   auto first = k_.let("first_of_group", row / kRowsOfGroup * kRowsOfGroup);
@@ -93,19 +89,49 @@ Value Fp8Parts::is_whole(const Place& at) {
   return of_all_ids(ids.size(), [&](size_t i) { return ids[i] >= 0 || !exist[i]; });
 }
 
-void Fp8Parts::each_tile(const std::function<void(const Place&)>& body) {
+Value Fp8Parts::rows_of(const Value& group) {
+  auto count = k_.let("count", (*masked_m_)(group));
+  k_.report_unless(count >= 0 && count <= m_, out_of_range("masked_m"));
+  return k_.let("rows", max(min(count, m_), 0));
+}
+
+void Fp8Parts::each_masked_tile(const std::function<void(const Place&)>& body) {
   const int32_t rows_of_tile = s_.tile.rows;
-  if (s_.groups == Groups::masked) {
-    k_.persistent({slabs_, tiles_across()}, [&](Value group, Value across) {
-      auto count = k_.let("count", (*masked_m_)(group));
-      k_.report_unless(count >= 0 && count <= m_, out_of_range("masked_m"));
-      auto rows = k_.let("rows", min(count, m_));
-      k_.serial(0, ceil_div(rows, rows_of_tile), [&](Value down) {
-        body({group, down * rows_of_tile, rows, group, across});
-      });
+  auto across = k_.let("across", tiles_across());
+  const auto tiles_of = [&](const Value& rows) { return ceil_div(rows, rows_of_tile) * across; };
+  // Each lane looks at other groups: one after the other, 32 of them would cost 32 times the latency of memory.
+  auto of_lane = k_.var(DType::i32, 0, "of_lane");
+  const auto count = [&](Value group) { of_lane += tiles_of(rows_of(group)); };
+  k_.serial(k_.lane(), groups_, count, kLanes);
+  auto total = k_.let("total", k_.uniform(k_.warp_sum(Value(of_lane))));
+  // Of the tile before: its group, the rows and tiles of that, the tiles of the groups before.
+  auto group = k_.var(DType::i32, -1, "group"), rows = k_.var(DType::i32, 0, "rows");
+  auto tiles = k_.var(DType::i32, 0, "tiles"), before = k_.var(DType::i32, 0, "before");
+  const auto body_of = [&](Value tile) {
+    k_.loop([&] {
+      k_.break_if(tile < Value(before) + Value(tiles));
+      before += Value(tiles), group += 1;
+      rows = rows_of(group);
+      tiles = tiles_of(rows);
     });
-    return;
-  }
+    const auto of_warp = [&](const char* name, const Value& value) {
+      auto same = k_.let(name, k_.uniform(k_.shuffle(value, 0)));
+      k_.assume(same >= 0);
+      return same;
+    };
+    auto of_tile = of_warp("of_tile", group), rows_here = of_warp("rows_here", rows);
+    k_.assume(of_tile < groups_);
+    auto down = k_.let("down", max(ceil_div(rows_here, rows_of_tile), 1));
+    auto at = k_.let("at", tile - Value(before));
+    auto row = of_warp("row", at % down * rows_of_tile), column = of_warp("column", at / down);
+    body({of_tile, row, rows_here, of_tile, column});
+  };
+  k_.serial(block_, total, body_of, blocks_);
+}
+
+void Fp8Parts::each_tile(const std::function<void(const Place&)>& body) {
+  if (s_.groups == Groups::masked) return each_masked_tile(body);
+  const int32_t rows_of_tile = s_.tile.rows;
   const auto tile = [&](const Value& down, const Value& across) {
     auto row = down * rows_of_tile;
     if (s_.groups == Groups::one) return body({dsl::i32(0), row, m_, dsl::i32(0), across});

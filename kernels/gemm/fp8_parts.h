@@ -25,11 +25,15 @@ class Fp8Parts {
   /// Declares the tensors.
   Fp8Parts(dsl::Builder& k, const Fp8Spec& s);
 
-  /// The tiles that the blocks compute; of masked groups, columns of tiles.
-  dsl::Value tiles_down() const;
+  /// The tiles of all matrices; of masked groups, as if all rows counted.
+  dsl::Value tiles_down() const { return slabs_ * ceil_div(m_, s_.tile.rows); }
   dsl::Value tiles_across() const { return ceil_div(n_, s_.tile.columns); }
   /// Steps of k.
   dsl::Value steps() const { return ceil_div(depth_, s_.tile.step); }
+  /// The block and the number of blocks of the launch, which comes before each_tile().
+  void run_on(const dsl::Value& block, const dsl::Value& blocks) {
+    block_ = block, blocks_ = blocks;
+  }
   /// Calls body(place) for each tile of the block, in the same order in every role.
   void each_tile(const std::function<void(const Place&)>& body);
   /// Declares the tiles of a step: make(dtype, shape, name) returns one.
@@ -42,6 +46,10 @@ class Fp8Parts {
   void write(const Place& at, const dsl::Ref& sum, const std::optional<dsl::Ref>& through);
 
  private:
+  /// The tiles of the rows that count, group after group: blocks take them in turn, so all have as many, but for one.
+  void each_masked_tile(const std::function<void(const Place&)>& body);
+  /// Rows of a group that count.
+  dsl::Value rows_of(const dsl::Value& group);
   /// The group of the kRowsOfGroup rows around a tile.
   struct RowGroup {
     dsl::Value group, exists;  // exists: one of b
@@ -60,7 +68,7 @@ class Fp8Parts {
 
   dsl::Builder& k_;
   const Fp8Spec s_;
-  dsl::Value m_, n_, depth_, slabs_ = dsl::i32(1), groups_ = dsl::i32(1);
+  dsl::Value block_, blocks_, m_, n_, depth_, slabs_ = dsl::i32(1), groups_ = dsl::i32(1);
   std::optional<dsl::Ref> a_, b_, a_sf_, b_sf_, m_indices_, masked_m_, out_;
 };
 
