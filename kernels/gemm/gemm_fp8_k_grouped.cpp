@@ -7,8 +7,11 @@
 //          column-major operands the bytes are gathered for mma.sync, since no instruction takes them.
 // Maths    each 128 of k: a part sum from +0 by the instruction of the target (wgmma only for row-major
 //          operands), then one fma: sum = fma(part, a_sf * b_sf, sum). One f32 addition to out.
-// Tuned    H100, 4 groups of 8192: 4096 x 7168 2696 us, 7168 x 2048 1289; 16 of 2048: 4863, 2412. Slower: four
-//          warps that load, 3005.
+// Tuned    One H200, us (DeepGEMM on another day): 4096 x 7168 by 4, 8 and 16 groups of 32768 columns in all 2595
+//          (1970), 2699 (2063), 2988 (2312); 7168 x 2048 1202 (999), 1203 (1024), 1489 (1114). Slower: each element
+//          of out read and written in turn, so that loads wait for stores, 2857, 3318, 4805; 1340, 1639, 2400;
+//          four warps that load 3005 for 2696 (H100). Open: no product runs while the one before is added, since
+//          two part sums and the scales of two steps' columns exceed the registers.
 
 #include <algorithm>
 #include <string>

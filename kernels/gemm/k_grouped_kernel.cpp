@@ -99,9 +99,8 @@ class KGrouped {
       k_.report_unless(holds, out_of_range("k_offsets"));
       auto first = k_.let("first", select(holds, from / t_.step, 0));
       auto end = k_.let("end", select(holds, to / t_.step, 0));
-      k_.if_(first < end, [&] {
-        body({group, down % tiles_down_ * t_.rows, across * t_.columns, first, end});
-      });
+      auto row = k_.let("row", down % tiles_down_ * t_.rows);
+      k_.if_(first < end, [&] { body({group, row, across * t_.columns, first, end}); });
     });
   }
   using Shape = std::vector<int64_t>;
@@ -135,11 +134,15 @@ class KGrouped {
       sums.all(r, c) = fma(part, of_row * of_column, all);
     });
   }
+  /// All elements are read before one is written: a load waits for no store then.
   void add_to_out(const Place& at, const Sums& sums) {
+    const Ref tile = out_->tile({at.group, at.row, at.column}, {1, t_.rows, t_.columns});
+    k_.copy(tile, sums.part);
     k_.parallel({t_.rows, t_.columns}, [&](Value r, Value c) {
-      Value sum = sums.all(r, c), before = (*out_)(at.group, at.row + r, at.column + c);
-      (*out_)(at.group, at.row + r, at.column + c) = before + sum;
+      Value before = sums.part(r, c), sum = sums.all(r, c);
+      sums.part(r, c) = before + sum;
     });
+    k_.copy(sums.part, tile);
   }
 
   const Tile t_;
