@@ -12,9 +12,8 @@
 
 namespace tessera::codegen {
 
-/// Lowers a kernel for a target; without one, to a program whose text every target compiles. Throws an
-/// Error of kind program (with the author's line) for what cannot be
-/// lowered. Deterministic: the same kernel gives the same program in any process.
+/// Lowers a kernel for a target, sm_90a where none is given. Throws an Error of kind program (with the author's
+/// line) for what cannot be lowered. Deterministic: the same kernel gives the same program in any process.
 Program lower(const ir::Kernel& kernel, Target target = {});
 
 /// The program as the GPU runs it: without the executor's checks and without dead code, with loads

@@ -359,7 +359,7 @@ struct Param {
 
 struct Program {
   std::string name;
-  Target target;  // none: every target compiles the text
+  Target target;
   std::vector<Param> params;
   std::vector<TensorMapRef> maps;  // parameters too, after the others
   std::vector<Expr> grid;          // 1 to 3 extents over dims and scalars

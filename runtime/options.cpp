@@ -27,6 +27,7 @@ std::optional<LogLevel> log_level_from_name(std::string_view word) {
 }
 
 constexpr int kMaxJobs = 256;
+constexpr std::string_view kCpuTargets = "a target such as sm_80 or sm_90a";
 
 std::string home_of_user() {
   std::array<char, 4096> storage{};
@@ -205,6 +206,18 @@ constexpr Switch kSwitches[] = {
          complain(options, key, "a target such as sm_90a", value, "the device's");
        }
      }},
+    {"TESSERA_CPU_TARGET",
+     "calls on CPU tensors run the program of this target, `sm_90a` by default, with the sums of "
+     "its "
+     "tensor cores where they are known",
+     [](const std::string& key, const std::string& value, Options& options) {
+       const std::optional<Target> target = parse_target(value);
+       if (target && exists(*target)) {
+         options.cpu_target = value;
+       } else {
+         complain(options, key, kCpuTargets, value, options.cpu_target);
+       }
+     }},
     {"TESSERA_PDL", "`0`: no kernel begins before the one before it in its stream has ended",
      [](const std::string& key, const std::string& value, Options& options) {
        parse_flag(key, value, false, options.pdl, options);
@@ -344,6 +357,9 @@ void check_options(const Options& options) {
   };
   if (!options.arch.empty() && !parse_target(options.arch)) {
     refuse("arch", "sm_80, sm_89, sm_90a, ...", options.arch);
+  }
+  if (const auto target = parse_target(options.cpu_target); !target || !exists(*target)) {
+    refuse("cpu_target", std::string(kCpuTargets), options.cpu_target);
   }
   constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
   constexpr int kMostMs = std::numeric_limits<int>::max();

@@ -81,6 +81,8 @@ struct Options {
   std::function<void(const StepEvent&)> on_load;  // into the driver
   std::string nvrtc;                              // path of libnvrtc; empty = search
   std::string arch;                               // "sm_90a"; empty = the device's
+  /// The target whose program calls on CPU tensors run, with the arithmetic of its tensor cores where that is known.
+  std::string cpu_target = "sm_90a";
   std::string dump_dir;       // CUDA text and compiler log of each kernel go here; empty = nowhere
   std::string pass_dump_dir;  // the IR of each kernel after each pass goes here; empty = nowhere
   /// A file in this folder with the name of a kernel's dump is compiled instead of that kernel's
@@ -115,8 +117,8 @@ struct SwitchInfo {
 /// runtime/SWITCHES.md.
 TESSERA_API std::vector<SwitchInfo> switches();
 
-/// Throws an argument error that names the option, for values that no Runtime takes: an `arch` that is no target, negative
-/// bounds, more than 256 `jobs`.
+/// Throws an argument error that names the option, for values that no Runtime takes: an `arch` that is no target, a `cpu_target`
+/// that no kernel is made for, negative bounds, more than 256 `jobs`.
 TESSERA_API void check_options(const Options& options);
 
 /// Reads the switches of the runtime. Never throws: a bad value counts as the strictest one (kernels are not

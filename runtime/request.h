@@ -27,7 +27,7 @@ class Emit {
   requires std::is_invocable_r_v<KernelSource, Fn&> Emit(Fn fn)
       : make_([fn = std::move(fn)](Target) mutable { return fn(); }) {}
 
-  /// Without a target: a text that every target compiles.
+  /// For sm_90a where no target is given.
   KernelSource operator()(Target target = {}) const { return make_(target); }
 
  private:

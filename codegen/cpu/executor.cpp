@@ -320,7 +320,7 @@ void Executable::run(std::span<const Argument> arguments, const Options& options
                  .op = program.name,
                  .what = "the sums of this target's tensor cores are not known",
                  .expected = "a program that is lowered for sm_90 or sm_90a",
-                 .got = program.target == Target() ? "no target" : to_string(program.target),
+                 .got = to_string(program.target),
                  .code = "ARITHMETIC"});
   }
   launch.schedule = options.schedule;

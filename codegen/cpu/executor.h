@@ -1,5 +1,5 @@
 #pragma once
-// Runs a thread-IR program on the CPU: each statement for all threads of a block under an active
+// Runs the thread-IR program of a target on the CPU: each statement for all threads of a block under an active
 // mask. With traps it is the checked twin of the GPU: what it accepts is what the GPU runs.
 //
 // Results are those of the GPU (design, "Numbers"): canonical NaNs from arithmetic, wrapping

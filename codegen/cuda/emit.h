@@ -17,6 +17,6 @@ std::string emit_kernel_text(const Program& program);
 
 /// The device functions (conversions, vector loads, warp collectives) as text, all of them, for
 /// compile tests.
-const std::string& prelude();
+std::string prelude(Target target);
 
 }  // namespace tessera::codegen::cuda

@@ -17,16 +17,16 @@ __device__ __forceinline__ void report(unsigned number) { tessera_report = numbe
     {"wait_for_previous_kernel", "", R"(
 // Before sm_90 kernels of a stream do not overlap.
 __device__ __forceinline__ void wait_for_previous_kernel() {
-#if __CUDA_ARCH__ >= 900
+$if has_pdl
   asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
+$end
 }
 )"},
     {"let_next_kernel_start", "", R"(
 __device__ __forceinline__ void let_next_kernel_start() {
-#if __CUDA_ARCH__ >= 900
+$if has_pdl
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
+$end
 }
 )"},
     {"atomic_load_i32", "", R"(
@@ -146,14 +146,14 @@ __device__ __forceinline__ f16 atomic_add_f16(f16* memory, f16 value) {
 )"},
     {"atomic_add_bf16", "bf16 bf16_to_f32 f32_to_bf16", R"(
 // Rounds to nearest even, keeps subnormals.
-#if __CUDA_ARCH__ >= 900
+$if has_bf16_arithmetic
 __device__ __forceinline__ bf16 atomic_add_bf16(bf16* memory, bf16 value) {
   bf16 old;
   asm volatile("atom.add.noftz.bf16 %0, [%1], %2;"
                : "=h"(old) : "l"(memory), "h"(value) : "memory");
   return old;
 }
-#else
+$else
 __device__ __forceinline__ bf16 atomic_add_bf16(bf16* memory, bf16 value) {
   bf16 seen = *reinterpret_cast<volatile bf16*>(memory);
   for (;;) {
@@ -163,14 +163,14 @@ __device__ __forceinline__ bf16 atomic_add_bf16(bf16* memory, bf16 value) {
     seen = found;
   }
 }
-#endif
+$end
 )"},
     {"add_run_f32", "", R"(
 // to[i] += from[i] in global memory, each element by itself indivisible; so do the others. Flushes
 // subnormals.
 template <int kCount>
 __device__ __forceinline__ void add_run_f32(float* to, const float* from) {
-#if __CUDA_ARCH__ >= 900
+$if has_vector_reductions
   const size_t memory = __cvta_generic_to_global(to);
   if constexpr (kCount == 4) {
     asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};"
@@ -180,10 +180,10 @@ __device__ __forceinline__ void add_run_f32(float* to, const float* from) {
     asm volatile("red.global.add.v2.f32 [%0], {%1, %2};"
                  :: "l"(memory), "f"(from[0]), "f"(from[1]) : "memory");
   }
-#else
+$else
 #pragma unroll
   for (int i = 0; i < kCount; ++i) atomicAdd(to + i, from[i]);
-#endif
+$end
 }
 )"},
     {"add_run_f16", "f16 u32", R"(
@@ -193,7 +193,7 @@ __device__ __forceinline__ void add_run_f16(f16* to, const f16* from) {
   const size_t memory = __cvta_generic_to_global(to);
   u32 pair[kCount / 2];
   memcpy(pair, from, sizeof(pair));
-#if __CUDA_ARCH__ >= 900
+$if has_vector_reductions
   if constexpr (kCount == 8) {
     asm volatile("red.global.add.noftz.v4.f16x2 [%0], {%1, %2, %3, %4};"
                  :: "l"(memory), "r"(pair[0]), "r"(pair[1]), "r"(pair[2]), "r"(pair[3]) : "memory");
@@ -201,7 +201,7 @@ __device__ __forceinline__ void add_run_f16(f16* to, const f16* from) {
     asm volatile("red.global.add.noftz.v2.f16x2 [%0], {%1, %2};"
                  :: "l"(memory), "r"(pair[0]), "r"(pair[1]) : "memory");
   } else
-#endif
+$end
   {
 #pragma unroll
     for (int i = 0; i < kCount / 2; ++i) {
@@ -215,7 +215,7 @@ __device__ __forceinline__ void add_run_f16(f16* to, const f16* from) {
 // Rounds to nearest even, keeps subnormals. Before sm_90 there is no instruction for a bf16.
 template <int kCount>
 __device__ __forceinline__ void add_run_bf16(bf16* to, const bf16* from) {
-#if __CUDA_ARCH__ >= 900
+$if has_vector_reductions
   const size_t memory = __cvta_generic_to_global(to);
   u32 pair[kCount / 2];
   memcpy(pair, from, sizeof(pair));
@@ -229,10 +229,10 @@ __device__ __forceinline__ void add_run_bf16(bf16* to, const bf16* from) {
     asm volatile("red.global.add.noftz.bf16x2 [%0], %1;"
                  :: "l"(memory), "r"(pair[0]) : "memory");
   }
-#else
+$else
 #pragma unroll
   for (int i = 0; i < kCount; ++i) atomic_add_bf16(to + i, from[i]);
-#endif
+$end
 }
 )"},
     {"add_shared_run_f16", "f16 u32", R"(
@@ -253,7 +253,7 @@ __device__ __forceinline__ void add_shared_run_f16(f16* to, const f16* from) {
 // to[i] += from[i] in shared memory, each element by itself indivisible. Rounds to nearest even, keeps subnormals.
 template <int kCount>
 __device__ __forceinline__ void add_shared_run_bf16(bf16* to, const bf16* from) {
-#if __CUDA_ARCH__ >= 900
+$if has_bf16_arithmetic
   const u32 memory = u32(__cvta_generic_to_shared(to));
   u32 pair[kCount / 2];
   memcpy(pair, from, sizeof(pair));
@@ -262,10 +262,10 @@ __device__ __forceinline__ void add_shared_run_bf16(bf16* to, const bf16* from) 
     asm volatile("red.shared.add.noftz.bf16x2 [%0], %1;"
                  :: "r"(memory + 4 * i), "r"(pair[i]) : "memory");
   }
-#else
+$else
 #pragma unroll
   for (int i = 0; i < kCount; ++i) atomic_add_bf16(to + i, from[i]);
-#endif
+$end
 }
 )"},
 };

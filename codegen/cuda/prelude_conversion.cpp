@@ -49,13 +49,13 @@ __device__ __forceinline__ u32 f16x2_toward_zero(float high, float low) {
 )"},
     {"f32_to_e4m3x2", "e4m3 u16 u32", R"(
 // into[0], into[1] = even, odd. Saturates to +-448, infinities too; NaN becomes 0x7F.
-#if __CUDA_ARCH__ >= 890
+$if has_fp8
 __device__ __forceinline__ void f32_to_e4m3x2(e4m3* into, float even, float odd) {
   u16 pair;
   asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(odd), "f"(even));
   memcpy(into, &pair, sizeof(pair));
 }
-#else
+$else
 __device__ __forceinline__ e4m3 round_to_e4m3(float x) {
   const float magnitude = fminf(fabsf(x), 448.0f);
   const u32 bits = __float_as_uint(magnitude);
@@ -70,21 +70,21 @@ __device__ __forceinline__ void f32_to_e4m3x2(e4m3* into, float even, float odd)
   into[0] = round_to_e4m3(even);
   into[1] = round_to_e4m3(odd);
 }
-#endif
+$end
 )"},
     {"f32_to_e4m3x4", "f32_to_e4m3x2", R"(
 // into[0..4) = from[0..4), in one word
 __device__ __forceinline__ void f32_to_e4m3x4(e4m3* into, const float* from) {
-#if __CUDA_ARCH__ >= 890
+$if has_fp8
   u32 word;
   asm("{ .reg .b16 low, high; cvt.rn.satfinite.e4m3x2.f32 low, %2, %1;\n"
       "  cvt.rn.satfinite.e4m3x2.f32 high, %4, %3; mov.b32 %0, {low, high}; }"
       : "=r"(word) : "f"(from[0]), "f"(from[1]), "f"(from[2]), "f"(from[3]));
   memcpy(into, &word, sizeof(word));
-#else
+$else
   f32_to_e4m3x2(into, from[0], from[1]);
   f32_to_e4m3x2(into + 2, from[2], from[3]);
-#endif
+$end
 }
 )"},
     {"f32_to_e4m3", "f32_to_e4m3x2", R"(
@@ -116,9 +116,7 @@ __device__ __forceinline__ void f32_to_e5m2x2(e5m2* into, float even, float odd)
 )"},
     {"f32_to_e2m1x2", "e2m1 u16 u32", R"(
 // into[0], into[1] = even, odd. Saturates to +-6, infinities too; NaN becomes code 7.
-#if defined(__CUDA_ARCH_FEAT_SM100_ALL) || defined(__CUDA_ARCH_FEAT_SM101_ALL) || \
-    defined(__CUDA_ARCH_FEAT_SM103_ALL) || defined(__CUDA_ARCH_FEAT_SM120_ALL) || \
-    defined(__CUDA_ARCH_FEAT_SM121_ALL) || defined(__CUDA_ARCH_FEAT_SM110_ALL)
+$if has_fp4
 __device__ __forceinline__ void f32_to_e2m1x2(e2m1* into, float even, float odd) {
   u16 pair;
   asm("{ .reg .b8 pair; cvt.rn.satfinite.e2m1x2.f32 pair, %1, %2; cvt.u16.u8 %0, pair; }"
@@ -126,8 +124,7 @@ __device__ __forceinline__ void f32_to_e2m1x2(e2m1* into, float even, float odd)
   into[0] = pair & 15;
   into[1] = pair >> 4 & 15;
 }
-#else
-#define TESSERA_ROUNDS_TO_E2M1
+$else
 // The code of |x|, 0 to 7, beside 12582912: the bits of a float whose last place is one.
 __device__ __forceinline__ u32 magnitude_of_e2m1(float x) {
   // Codes are 1/2 apart up to 2, 1 up to 4 and 2 from there on: the code is the lowest of three lines. Their
@@ -148,12 +145,12 @@ __device__ __forceinline__ void f32_to_e2m1x2(e2m1* into, float even, float odd)
   into[0] = round_to_e2m1(even);
   into[1] = round_to_e2m1(odd);
 }
-#endif
+$end
 )"},
     {"f32_to_e2m1x4", "f32_to_e2m1x2", R"(
 // into[0..4) = from[0..4)
 __device__ __forceinline__ void f32_to_e2m1x4(e2m1* into, const float* from) {
-#ifdef TESSERA_ROUNDS_TO_E2M1
+$if not has_fp4
   u32 magnitudes = 0, signs = 0;
 #pragma unroll
   for (int i = 3; i >= 0; --i) {
@@ -163,10 +160,10 @@ __device__ __forceinline__ void f32_to_e2m1x4(e2m1* into, const float* from) {
   const u32 codes = (magnitudes & 0x7777u) | (signs & 0x8888u);  // 12582912 is below no code: its low 16 bits are 0
 #pragma unroll
   for (int i = 0; i < 4; ++i) into[i] = codes >> i * 4 & 15u;
-#else
+$else
   f32_to_e2m1x2(into, from[0], from[1]);
   f32_to_e2m1x2(into + 2, from[2], from[3]);
-#endif
+$end
 }
 )"},
     {"f32_to_e2m1", "f32_to_e2m1x2", R"(
@@ -233,40 +230,40 @@ __device__ __forceinline__ float f16_to_f32(f16 x) {
 }
 )"},
     {"e4m3_to_f32", "e4m3 f16_to_f32 u16 u32", R"(
-#if __CUDA_ARCH__ >= 890
+$if has_fp8
 __device__ __forceinline__ float e4m3_to_f32(e4m3 x) {
   u32 halves;
   asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"(u16(x)));
   return f16_to_f32(f16(halves));
 }
-#else
+$else
 __device__ __forceinline__ float e4m3_to_f32(e4m3 x) {
   const u32 code = x & 0x7Fu;
   // The exponent's bias is 120 less than a float's; the product also normalises subnormals.
   const u32 magnitude = __float_as_uint(__uint_as_float(code << 20) * 0x1p120f);
   return __uint_as_float(code == 0x7Fu ? 0x7FFFFFFFu : magnitude | (x & 0x80u) << 24);
 }
-#endif
+$end
 )"},
     {"e4m3x2_to_f16x2", "e4m3_to_f32 f32_to_f16", R"(
 // into[0], into[1] = from[0], from[1]
 __device__ __forceinline__ void e4m3x2_to_f16x2(f16* into, const e4m3* from) {
-#if __CUDA_ARCH__ >= 890
+$if has_fp8
   u16 pair;
   memcpy(&pair, from, sizeof(pair));
   u32 halves;
   asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"(pair));
   memcpy(into, &halves, sizeof(halves));
-#else
+$else
   into[0] = f32_to_f16(e4m3_to_f32(from[0]));
   into[1] = f32_to_f16(e4m3_to_f32(from[1]));
-#endif
+$end
 }
 )"},
     {"f16x8_to_e2m1x8", "f32_to_e2m1x2 f16_to_f32 u32", R"(
 // into[0..8) = from[0..8), as by f32, in one word
 __device__ __forceinline__ void f16x8_to_e2m1x8(e2m1* into, const f16* from) {
-#ifdef TESSERA_ROUNDS_TO_E2M1
+$if not has_fp4
   // The lowest of three lines as in magnitude_of_e2m1; one is the last place of an f16 from 1024 on. Most of it
   // is arithmetic, which has twice the rate of logic. A product has no sign where it is NaN.
   u32 codes[2];  // of a pair in bytes 1 and 3
@@ -293,24 +290,24 @@ __device__ __forceinline__ void f16x8_to_e2m1x8(e2m1* into, const f16* from) {
   const u32 word = __byte_perm(codes[0], codes[1], 0x7531);
 #pragma unroll
   for (int i = 0; i < 8; ++i) into[i] = word >> i * 4 & 15u;
-#else
+$else
 #pragma unroll
   for (int i = 0; i < 8; i += 2) f32_to_e2m1x2(into + i, f16_to_f32(from[i]), f16_to_f32(from[i + 1]));
-#endif
+$end
 }
 )"},
     {"e4m3_at", "e4m3_to_f32", R"(
 // x[i], converted together with its neighbour
 __device__ __forceinline__ float e4m3_at(const e4m3* x, int i) {
-#if __CUDA_ARCH__ >= 890
+$if has_fp8
   u16 pair;
   memcpy(&pair, &x[i & ~1], sizeof(pair));
   u32 halves;
   asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"(pair));
   return f16_to_f32(f16(i & 1 ? halves >> 16 : halves));
-#else
+$else
   return e4m3_to_f32(x[i]);
-#endif
+$end
 }
 )"},
     {"e5m2_to_f32", "e5m2 f16_to_f32", R"(

@@ -195,7 +195,7 @@ __device__ __forceinline__ f16 e5m2_to_f16(e5m2 x) { return f32_to_f16(e5m2_to_f
         "\n// c += a * b of one warp: 16 x 8 += 16 x 32 * 32 x 8.\n"                               \
         "__device__ __forceinline__ void " function "(float* c, const " left "* a, const " right   \
         "* b) {\n"                                                                                 \
-        "#if __CUDA_ARCH__ >= 890\n"                                                               \
+        "$if has_fp8\n"                                                                            \
         "  u32 x[4], y[2];\n"                                                                      \
         "  memcpy(x, a, sizeof(x));\n"                                                             \
         "  memcpy(y, b, sizeof(y));\n"                                                             \
@@ -205,10 +205,10 @@ __device__ __forceinline__ f16 e5m2_to_f16(e5m2 x) { return f32_to_f16(e5m2_to_f
         "      \"{%8, %9}, {%0, %1, %2, %3};\"\n"                                                  \
         "      : \"+f\"(c[0]), \"+f\"(c[1]), \"+f\"(c[2]), \"+f\"(c[3])\n"                         \
         "      : \"r\"(x[0]), \"r\"(x[1]), \"r\"(x[2]), \"r\"(x[3]), \"r\"(y[0]), \"r\"(y[1]));\n" \
-        "#else\n"                                                                                  \
+        "$else\n"                                                                                  \
         "  mma_f16_steps<" left "_to_f16, " right                                                  \
         "_to_f16>(c, a, b);\n"                                                                     \
-        "#endif\n"                                                                                 \
+        "$end\n"                                                                                   \
         "}\n"                                                                                      \
   }
     TESSERA_MMA_8_BIT("mma_e4m3", "e4m3", "e4m3"),

@@ -10,63 +10,63 @@ constexpr Snippet kMbarriers[] = {
 // What this thread has stored to shared memory comes before bulk copies and reads of the tensor cores
 // behind the next barrier.
 __device__ __forceinline__ void fence_proxy() {
-#if __CUDA_ARCH__ >= 900
+$if has_bulk_copies
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-#endif
+$end
 }
 )"},
     {"fence_proxy_of_cluster", "", R"(
 // The same for shared memory of all blocks of the cluster.
 __device__ __forceinline__ void fence_proxy_of_cluster() {
-#if __CUDA_ARCH__ >= 900
+$if has_bulk_copies
   asm volatile("fence.proxy.async.shared::cluster;" ::: "memory");
-#endif
+$end
 }
 )"},
     {"fence_proxy_of_all", "", R"(
 // The same for global memory too.
 __device__ __forceinline__ void fence_proxy_of_all() {
-#if __CUDA_ARCH__ >= 900
+$if has_bulk_copies
   asm volatile("fence.proxy.async;" ::: "memory");
-#endif
+$end
 }
 )"},
     {"init_mbarriers", "u32 u64", R"(
 template <int kCount>
 __device__ __forceinline__ void init_mbarriers(u64* first, u32 arrivals) {
-#if __CUDA_ARCH__ >= 900
+$if has_bulk_copies
   const u32 at = static_cast<u32>(__cvta_generic_to_shared(first));
   for (int i = 0; i < kCount; ++i) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(at + 8 * i), "r"(arrivals)
                  : "memory");
   }
-#endif
+$end
 }
 )"},
     {"expect_bytes", "u32 u64", R"(
 // The current phase ends after kBytes more.
 template <int kBytes>
 __device__ __forceinline__ void expect_bytes(u64* mbarrier) {
-#if __CUDA_ARCH__ >= 900
+$if has_bulk_copies
   const u32 at = static_cast<u32>(__cvta_generic_to_shared(mbarrier));
   asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(at), "n"(kBytes)
                : "memory");
-#endif
+$end
 }
 )"},
     {"arrive", "u32 u64", R"(
 __device__ __forceinline__ void arrive(u64* mbarrier) {
-#if __CUDA_ARCH__ >= 900
+$if has_bulk_copies
   const u32 at = static_cast<u32>(__cvta_generic_to_shared(mbarrier));
   asm volatile("{ .reg .b64 state; mbarrier.arrive.shared::cta.b64 state, [%0]; }" ::"r"(at)
                : "memory");
-#endif
+$end
 }
 )"},
     {"wait_for_phase", "u32 u64", R"(
 // Until this phase, counted from 0, has ended.
 __device__ __forceinline__ void wait_for_phase(u64* mbarrier, u32 phase) {
-#if __CUDA_ARCH__ >= 900
+$if has_bulk_copies
   const u32 at = static_cast<u32>(__cvta_generic_to_shared(mbarrier));
   u32 done;
   do {
@@ -75,7 +75,7 @@ __device__ __forceinline__ void wait_for_phase(u64* mbarrier, u32 phase) {
         "  selp.u32 %0, 1, 0, done; }"
         : "=r"(done) : "r"(at), "r"(phase % 2) : "memory");
   } while (done == 0);
-#endif
+$end
 }
 )"},
     {"copy_bulk", "u32 u64", R"(
@@ -92,7 +92,7 @@ __device__ __forceinline__ void copy_pieces(void* shared, const void* global) {
 }
 template <int kBytes>
 __device__ __forceinline__ void copy_bulk(u64* mbarrier, void* shared, const void* global) {
-#if __CUDA_ARCH__ >= 900
+$if has_bulk_copies
   if (threadIdx.x % 32 != 0) return;
   const u32 to = static_cast<u32>(__cvta_generic_to_shared(shared));
   const u32 at = static_cast<u32>(__cvta_generic_to_shared(mbarrier));
@@ -100,13 +100,13 @@ __device__ __forceinline__ void copy_bulk(u64* mbarrier, void* shared, const voi
       "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
           "r"(to), "l"(__cvta_generic_to_global(global)), "n"(kBytes), "r"(at)
       : "memory");
-#else
+$else
   copy_pieces<kBytes>(shared, global);
-#endif
+$end
 }
 template <int kBytes, class Hint>
 __device__ __forceinline__ void copy_bulk(u64* mbarrier, void* shared, const void* global) {
-#if __CUDA_ARCH__ >= 900
+$if has_bulk_copies
   if (threadIdx.x % 32 != 0) return;
   const u32 to = static_cast<u32>(__cvta_generic_to_shared(shared));
   const u32 at = static_cast<u32>(__cvta_generic_to_shared(mbarrier));
@@ -115,9 +115,9 @@ __device__ __forceinline__ void copy_bulk(u64* mbarrier, void* shared, const voi
       "%2, [%3], %4;" ::"r"(to), "l"(__cvta_generic_to_global(global)), "n"(kBytes), "r"(at),
       "l"(Hint::policy())
       : "memory");
-#else
+$else
   copy_pieces<kBytes>(shared, global);
-#endif
+$end
 }
 )"},
     {"expect_and_copy_bulk", "u64 copy_bulk expect_bytes", R"(
@@ -158,44 +158,44 @@ __device__ __forceinline__ void wait_at_ring(u64* mbarrier, u32 phase) {
   const u32 at = static_cast<u32>(__cvta_generic_to_shared(mbarrier));
   u32 done;
   do {
-#if __CUDA_ARCH__ >= 900
+$if has_bulk_copies
     asm volatile(
         "{ .reg .pred done; mbarrier.try_wait.parity.shared::cta.b64 done, [%1], %2;\n"
         "  selp.u32 %0, 1, 0, done; }"
         : "=r"(done) : "r"(at), "r"(phase % 2) : "memory");
-#else
+$else
     asm volatile(
         "{ .reg .pred done; mbarrier.test_wait.parity.shared.b64 done, [%1], %2;\n"
         "  selp.u32 %0, 1, 0, done; }"
         : "=r"(done) : "r"(at), "r"(phase % 2) : "memory");
-#endif
+$end
   } while (done == 0);
 }
 )"},
     {"fence_mbarrier_init", "", R"(
 // Other blocks of the cluster see what init_ring has made after the next barrier of the cluster.
 __device__ __forceinline__ void fence_mbarrier_init() {
-#if __CUDA_ARCH__ >= 900
+$if has_bulk_copies
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-#endif
+$end
 }
 )"},
     {"arrive_at_block", "u32 u64", R"(
 // At the mbarrier in the same place of the block of that rank of the cluster.
 __device__ __forceinline__ void arrive_at_block(u64* mbarrier, u32 rank) {
-#if __CUDA_ARCH__ >= 900
+$if has_bulk_copies
   const u32 mine = static_cast<u32>(__cvta_generic_to_shared(mbarrier));
   asm volatile(
       "{ .reg .b32 at; mapa.shared::cluster.u32 at, %0, %1;\n"
       "  mbarrier.arrive.release.cluster.shared::cluster.b64 _, [at]; }" ::"r"(mine), "r"(rank)
       : "memory");
-#endif
+$end
 }
 )"},
     {"wait_for_cluster", "u32 u64", R"(
 // As wait_at_ring, at an mbarrier at which threads of the whole cluster arrive.
 __device__ __forceinline__ void wait_for_cluster(u64* mbarrier, u32 phase) {
-#if __CUDA_ARCH__ >= 900
+$if has_bulk_copies
   const u32 at = static_cast<u32>(__cvta_generic_to_shared(mbarrier));
   u32 done;
   do {
@@ -204,51 +204,51 @@ __device__ __forceinline__ void wait_for_cluster(u64* mbarrier, u32 phase) {
         "  selp.u32 %0, 1, 0, done; }"
         : "=r"(done) : "r"(at), "r"(phase % 2) : "memory");
   } while (done == 0);
-#endif
+$end
 }
 )"},
     {"fill_bulk", "expect_and_copy_bulk", R"(
 // A bulk copy into a ring. Before sm_90 the lanes copy, and the arrival of their warp follows.
 template <int kBytes, class... Hint>
 __device__ __forceinline__ void fill_bulk(u64* mbarrier, void* shared, const void* global) {
-#if __CUDA_ARCH__ >= 900
+$if has_bulk_copies
   expect_and_copy_bulk<kBytes, Hint...>(mbarrier, shared, global);
-#else
+$else
   for (int i = threadIdx.x % 32 * 16; i < kBytes; i += 512) {
     *reinterpret_cast<uint4*>(static_cast<char*>(shared) + i) =
         *reinterpret_cast<const uint4*>(static_cast<const char*>(global) + i);
   }
-#endif
+$end
 }
 )"},
     {"set_registers", "", R"(
 // Each thread of the group of four warps has kRegisters from here on; there are kLaunched at first.
 template <int kRegisters, int kLaunched>
 __device__ __forceinline__ void set_registers() {
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+$if moves_registers
   if (kRegisters > kLaunched) {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
   } else {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
   }
-#endif
+$end
 }
 )"},
     {"commit_pieces", "", R"(
 // Closes the group of the pieces that stand for bulk copies before sm_90.
 __device__ __forceinline__ void commit_pieces() {
-#if __CUDA_ARCH__ < 900
+$if not has_bulk_copies
   asm volatile("cp.async.commit_group;" ::: "memory");
-#endif
+$end
 }
 )"},
     {"wait_for_pieces", "", R"(
 // Before sm_90, waits until at most kPending groups of pieces are in flight.
 template <int kPending>
 __device__ __forceinline__ void wait_for_pieces() {
-#if __CUDA_ARCH__ < 900
+$if not has_bulk_copies
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
-#endif
+$end
 }
 )"},
 };

@@ -10,9 +10,8 @@ namespace {
 constexpr Snippet kTypes[] = {
     {"blocks_per_sm", "", R"(
 // The blocks wanted, or as many as an SM holds: by their threads, and any.
-inline constexpr int threads_per_sm = __CUDA_ARCH__ == 800 || __CUDA_ARCH__ == 900 || __CUDA_ARCH__ == 1000 ||
-    __CUDA_ARCH__ == 1030 ? 2048 : 1536;
-inline constexpr int places_per_sm = threads_per_sm == 2048 ? 32 : __CUDA_ARCH__ < 890 ? 16 : 24;
+inline constexpr int threads_per_sm = $threads;
+inline constexpr int places_per_sm = $blocks;
 template <int kThreads>
 inline constexpr int fit_in_sm = threads_per_sm / kThreads < places_per_sm ? threads_per_sm / kThreads : places_per_sm;
 template <int kWanted, int kThreads>

@@ -25,13 +25,13 @@ namespace {
   " {\n"                                                                \
   "  static __device__ __forceinline__ u32 apply(u32 a, u32 b) {\n"     \
   "    u32 result;\n"                                                   \
-  "#if __CUDA_ARCH__ >= 900\n"                                          \
+  "$if has_bf16_arithmetic\n"                                           \
   "    asm(\"" INSTRUCTION                                              \
   " %0, %1, %2;\" : \"=r\"(result) : \"r\"(a), \"r\"(b));\n"            \
-  "#else\n"                                                             \
+  "$else\n"                                                             \
   "    asm(\"fma.rn.bf16x2 %0, %1, %2, %3;\" : \"=r\"(result) : " OLDER \
   ");\n"                                                                \
-  "#endif\n"                                                            \
+  "$end\n"                                                              \
   "    return result;\n"                                                \
   "  }\n"                                                               \
   "};\n"

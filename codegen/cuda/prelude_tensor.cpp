@@ -14,9 +14,9 @@ struct alignas(64) tensor_map {
 )"},
     {"prefetch_map", "tensor_map", R"(
 __device__ __forceinline__ void prefetch_map(const tensor_map* map) {
-#if __CUDA_ARCH__ >= 900
+$if has_tensor_copies
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
-#endif
+$end
 }
 )"},
     {"copy_tensor", "u32 u64 tensor_map", R"(
@@ -24,58 +24,58 @@ __device__ __forceinline__ void prefetch_map(const tensor_map* map) {
 // the mbarrier waits for all of its bytes.
 __device__ __forceinline__ void copy_tensor(u64* mbarrier, void* shared, const tensor_map* map,
                                             int c0) {
-#if __CUDA_ARCH__ >= 900
+$if has_tensor_copies
   if (threadIdx.x % 32 != 0) return;
   asm volatile(
       "cp.async.bulk.tensor.1d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
       "[%0], [%1, {%3}], [%2];" ::"r"(static_cast<u32>(__cvta_generic_to_shared(shared))),
       "l"(map), "r"(static_cast<u32>(__cvta_generic_to_shared(mbarrier))), "r"(c0)
       : "memory");
-#endif
+$end
 }
 __device__ __forceinline__ void copy_tensor(u64* mbarrier, void* shared, const tensor_map* map,
                                             int c0, int c1) {
-#if __CUDA_ARCH__ >= 900
+$if has_tensor_copies
   if (threadIdx.x % 32 != 0) return;
   asm volatile(
       "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
       "[%0], [%1, {%3, %4}], [%2];" ::"r"(static_cast<u32>(__cvta_generic_to_shared(shared))),
       "l"(map), "r"(static_cast<u32>(__cvta_generic_to_shared(mbarrier))), "r"(c0), "r"(c1)
       : "memory");
-#endif
+$end
 }
 __device__ __forceinline__ void copy_tensor(u64* mbarrier, void* shared, const tensor_map* map,
                                             int c0, int c1, int c2) {
-#if __CUDA_ARCH__ >= 900
+$if has_tensor_copies
   if (threadIdx.x % 32 != 0) return;
   asm volatile(
       "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
       "[%0], [%1, {%3, %4, %5}], [%2];" ::"r"(static_cast<u32>(__cvta_generic_to_shared(shared))),
       "l"(map), "r"(static_cast<u32>(__cvta_generic_to_shared(mbarrier))), "r"(c0), "r"(c1), "r"(c2)
       : "memory");
-#endif
+$end
 }
 __device__ __forceinline__ void copy_tensor(u64* mbarrier, void* shared, const tensor_map* map,
                                             int c0, int c1, int c2, int c3) {
-#if __CUDA_ARCH__ >= 900
+$if has_tensor_copies
   if (threadIdx.x % 32 != 0) return;
   asm volatile(
       "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
       "[%0], [%1, {%3, %4, %5, %6}], [%2];" ::"r"(static_cast<u32>(__cvta_generic_to_shared(shared))),
       "l"(map), "r"(static_cast<u32>(__cvta_generic_to_shared(mbarrier))), "r"(c0), "r"(c1), "r"(c2), "r"(c3)
       : "memory");
-#endif
+$end
 }
 __device__ __forceinline__ void copy_tensor(u64* mbarrier, void* shared, const tensor_map* map,
                                             int c0, int c1, int c2, int c3, int c4) {
-#if __CUDA_ARCH__ >= 900
+$if has_tensor_copies
   if (threadIdx.x % 32 != 0) return;
   asm volatile(
       "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
       "[%0], [%1, {%3, %4, %5, %6, %7}], [%2];" ::"r"(static_cast<u32>(__cvta_generic_to_shared(shared))),
       "l"(map), "r"(static_cast<u32>(__cvta_generic_to_shared(mbarrier))), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4)
       : "memory");
-#endif
+$end
 }
 )"},
     {"expect_and_copy_tensor", "u64 copy_tensor expect_bytes", R"(
@@ -91,41 +91,41 @@ __device__ __forceinline__ void expect_and_copy_tensor(u64* mbarrier, void* shar
 // Lane 0 of a warp writes a map to global memory: the given one, with another address. set_map_extent and
 // set_map_stride complete it, 0 for the innermost dimension; strides of the dimensions from 1 on in bytes.
 __device__ __forceinline__ void begin_map(u64* to, const tensor_map* map, u64 address) {
-#if __CUDA_ARCH__ >= 900
+$if has_tensor_copies
   if (threadIdx.x % 32 != 0) return;
   const u64* const from = reinterpret_cast<const u64*>(map);
 #pragma unroll
   for (int i = 0; i < 16; ++i) to[i] = from[i];
   asm volatile("tensormap.replace.tile.global_address.global.b1024.b64 [%0], %1;" ::"l"(to), "l"(address) : "memory");
-#endif
+$end
 }
 )"},
     {"set_map_extent", "u32 u64", R"(
 template <int kDimension>
 __device__ __forceinline__ void set_map_extent(u64* map, u32 extent) {
-#if __CUDA_ARCH__ >= 900
+$if has_tensor_copies
   if (threadIdx.x % 32 != 0) return;
   asm volatile("tensormap.replace.tile.global_dim.global.b1024.b32 [%0], %1, %2;" ::"l"(map), "n"(kDimension), "r"(extent) : "memory");
-#endif
+$end
 }
 )"},
     {"set_map_stride", "u64", R"(
 template <int kStride>
 __device__ __forceinline__ void set_map_stride(u64* map, u64 bytes) {
-#if __CUDA_ARCH__ >= 900
+$if has_tensor_copies
   if (threadIdx.x % 32 != 0) return;
   asm volatile("tensormap.replace.tile.global_stride.global.b1024.b64 [%0], %1, %2;" ::"l"(map), "n"(kStride), "l"(bytes) : "memory");
-#endif
+$end
 }
 )"},
     {"acquire_map", "u64", R"(
 // Tensor copies that lane 0 starts from here on see the map that it wrote.
 __device__ __forceinline__ void acquire_map(const u64* map) {
-#if __CUDA_ARCH__ >= 900
+$if has_tensor_copies
   if (threadIdx.x % 32 != 0) return;
   asm volatile("fence.proxy.tensormap::generic.release.gpu;" ::: "memory");
   asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(map) : "memory");
-#endif
+$end
 }
 )"},
     {"multicast_tensor", "u32 u64 tensor_map", R"(
@@ -134,7 +134,7 @@ __device__ __forceinline__ void acquire_map(const u64* map) {
 template <int kBlocks>
 __device__ __forceinline__ void multicast_tensor(u64* mbarrier, void* shared, const tensor_map* map,
                                                  int c0, int c1) {
-#if __CUDA_ARCH__ >= 900
+$if has_tensor_copies
   if (threadIdx.x % 32 != 0) return;
   asm volatile(
       "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster "
@@ -142,12 +142,12 @@ __device__ __forceinline__ void multicast_tensor(u64* mbarrier, void* shared, co
       "l"(map), "r"(static_cast<u32>(__cvta_generic_to_shared(mbarrier))),
       "h"(static_cast<unsigned short>(kBlocks)), "r"(c0), "r"(c1)
       : "memory");
-#endif
+$end
 }
 template <int kBlocks>
 __device__ __forceinline__ void multicast_tensor(u64* mbarrier, void* shared, const tensor_map* map,
                                                  int c0, int c1, int c2) {
-#if __CUDA_ARCH__ >= 900
+$if has_tensor_copies
   if (threadIdx.x % 32 != 0) return;
   asm volatile(
       "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster "
@@ -155,12 +155,12 @@ __device__ __forceinline__ void multicast_tensor(u64* mbarrier, void* shared, co
       "l"(map), "r"(static_cast<u32>(__cvta_generic_to_shared(mbarrier))),
       "h"(static_cast<unsigned short>(kBlocks)), "r"(c0), "r"(c1), "r"(c2)
       : "memory");
-#endif
+$end
 }
 template <int kBlocks>
 __device__ __forceinline__ void multicast_tensor(u64* mbarrier, void* shared, const tensor_map* map,
                                                  int c0, int c1, int c2, int c3) {
-#if __CUDA_ARCH__ >= 900
+$if has_tensor_copies
   if (threadIdx.x % 32 != 0) return;
   asm volatile(
       "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster "
@@ -168,12 +168,12 @@ __device__ __forceinline__ void multicast_tensor(u64* mbarrier, void* shared, co
       "l"(map), "r"(static_cast<u32>(__cvta_generic_to_shared(mbarrier))),
       "h"(static_cast<unsigned short>(kBlocks)), "r"(c0), "r"(c1), "r"(c2), "r"(c3)
       : "memory");
-#endif
+$end
 }
 template <int kBlocks>
 __device__ __forceinline__ void multicast_tensor(u64* mbarrier, void* shared, const tensor_map* map,
                                                  int c0, int c1, int c2, int c3, int c4) {
-#if __CUDA_ARCH__ >= 900
+$if has_tensor_copies
   if (threadIdx.x % 32 != 0) return;
   asm volatile(
       "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster "
@@ -181,7 +181,7 @@ __device__ __forceinline__ void multicast_tensor(u64* mbarrier, void* shared, co
       "l"(map), "r"(static_cast<u32>(__cvta_generic_to_shared(mbarrier))),
       "h"(static_cast<unsigned short>(kBlocks)), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4)
       : "memory");
-#endif
+$end
 }
 )"},
     {"expect_and_multicast_tensor", "u64 multicast_tensor expect_bytes", R"(
@@ -198,123 +198,123 @@ __device__ __forceinline__ void expect_and_multicast_tensor(u64* mbarrier, void*
 // All lanes of a warp name the same box, the innermost coordinate first; lane 0 stores it from shared memory.
 // What is outside of the tensor is dropped.
 __device__ __forceinline__ void store_tensor(const tensor_map* map, int c0, const void* shared) {
-#if __CUDA_ARCH__ >= 900
+$if has_tensor_copies
   if (threadIdx.x % 32 != 0) return;
   asm volatile(
       "cp.async.bulk.tensor.1d.global.shared::cta.tile.bulk_group [%0, {%2}], [%1];" ::"l"(map),
       "r"(static_cast<u32>(__cvta_generic_to_shared(shared))), "r"(c0)
       : "memory");
-#endif
+$end
 }
 __device__ __forceinline__ void store_tensor(const tensor_map* map, int c0, int c1, const void* shared) {
-#if __CUDA_ARCH__ >= 900
+$if has_tensor_copies
   if (threadIdx.x % 32 != 0) return;
   asm volatile(
       "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%2, %3}], [%1];" ::"l"(map),
       "r"(static_cast<u32>(__cvta_generic_to_shared(shared))), "r"(c0), "r"(c1)
       : "memory");
-#endif
+$end
 }
 __device__ __forceinline__ void store_tensor(const tensor_map* map, int c0, int c1, int c2, const void* shared) {
-#if __CUDA_ARCH__ >= 900
+$if has_tensor_copies
   if (threadIdx.x % 32 != 0) return;
   asm volatile(
       "cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4}], [%1];" ::"l"(map),
       "r"(static_cast<u32>(__cvta_generic_to_shared(shared))), "r"(c0), "r"(c1), "r"(c2)
       : "memory");
-#endif
+$end
 }
 __device__ __forceinline__ void store_tensor(const tensor_map* map, int c0, int c1, int c2, int c3, const void* shared) {
-#if __CUDA_ARCH__ >= 900
+$if has_tensor_copies
   if (threadIdx.x % 32 != 0) return;
   asm volatile(
       "cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4, %5}], [%1];" ::"l"(map),
       "r"(static_cast<u32>(__cvta_generic_to_shared(shared))), "r"(c0), "r"(c1), "r"(c2), "r"(c3)
       : "memory");
-#endif
+$end
 }
 __device__ __forceinline__ void store_tensor(const tensor_map* map, int c0, int c1, int c2, int c3, int c4, const void* shared) {
-#if __CUDA_ARCH__ >= 900
+$if has_tensor_copies
   if (threadIdx.x % 32 != 0) return;
   asm volatile(
       "cp.async.bulk.tensor.5d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4, %5, %6}], [%1];" ::"l"(map),
       "r"(static_cast<u32>(__cvta_generic_to_shared(shared))), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4)
       : "memory");
-#endif
+$end
 }
 )"},
     {"add_tensor", "u32 tensor_map", R"(
 // As store_tensor, but adds each element to that of the tensor.
 __device__ __forceinline__ void add_tensor(const tensor_map* map, int c0, const void* shared) {
-#if __CUDA_ARCH__ >= 900
+$if has_tensor_copies
   if (threadIdx.x % 32 != 0) return;
   asm volatile(
       "cp.reduce.async.bulk.tensor.1d.global.shared::cta.add.tile.bulk_group [%0, {%2}], [%1];" ::"l"(map),
       "r"(static_cast<u32>(__cvta_generic_to_shared(shared))), "r"(c0)
       : "memory");
-#endif
+$end
 }
 __device__ __forceinline__ void add_tensor(const tensor_map* map, int c0, int c1, const void* shared) {
-#if __CUDA_ARCH__ >= 900
+$if has_tensor_copies
   if (threadIdx.x % 32 != 0) return;
   asm volatile(
       "cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group [%0, {%2, %3}], [%1];" ::"l"(map),
       "r"(static_cast<u32>(__cvta_generic_to_shared(shared))), "r"(c0), "r"(c1)
       : "memory");
-#endif
+$end
 }
 __device__ __forceinline__ void add_tensor(const tensor_map* map, int c0, int c1, int c2, const void* shared) {
-#if __CUDA_ARCH__ >= 900
+$if has_tensor_copies
   if (threadIdx.x % 32 != 0) return;
   asm volatile(
       "cp.reduce.async.bulk.tensor.3d.global.shared::cta.add.tile.bulk_group [%0, {%2, %3, %4}], [%1];" ::"l"(map),
       "r"(static_cast<u32>(__cvta_generic_to_shared(shared))), "r"(c0), "r"(c1), "r"(c2)
       : "memory");
-#endif
+$end
 }
 __device__ __forceinline__ void add_tensor(const tensor_map* map, int c0, int c1, int c2, int c3, const void* shared) {
-#if __CUDA_ARCH__ >= 900
+$if has_tensor_copies
   if (threadIdx.x % 32 != 0) return;
   asm volatile(
       "cp.reduce.async.bulk.tensor.4d.global.shared::cta.add.tile.bulk_group [%0, {%2, %3, %4, %5}], [%1];" ::"l"(map),
       "r"(static_cast<u32>(__cvta_generic_to_shared(shared))), "r"(c0), "r"(c1), "r"(c2), "r"(c3)
       : "memory");
-#endif
+$end
 }
 __device__ __forceinline__ void add_tensor(const tensor_map* map, int c0, int c1, int c2, int c3, int c4, const void* shared) {
-#if __CUDA_ARCH__ >= 900
+$if has_tensor_copies
   if (threadIdx.x % 32 != 0) return;
   asm volatile(
       "cp.reduce.async.bulk.tensor.5d.global.shared::cta.add.tile.bulk_group [%0, {%2, %3, %4, %5, %6}], [%1];" ::"l"(map),
       "r"(static_cast<u32>(__cvta_generic_to_shared(shared))), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4)
       : "memory");
-#endif
+$end
 }
 )"},
     {"commit_stores", "", R"(
 // Closes the group of the tensor stores that this thread has started.
 __device__ __forceinline__ void commit_stores() {
-#if __CUDA_ARCH__ >= 900
+$if has_tensor_copies
   asm volatile("cp.async.bulk.commit_group;" ::: "memory");
-#endif
+$end
 }
 )"},
     {"wait_for_stores", "", R"(
 // Until what at most kPending groups of this thread store is not in memory yet.
 template <int kPending>
 __device__ __forceinline__ void wait_for_stores() {
-#if __CUDA_ARCH__ >= 900
+$if has_tensor_copies
   asm volatile("cp.async.bulk.wait_group %0;" ::"n"(kPending) : "memory");
-#endif
+$end
 }
 )"},
     {"wait_for_store_reads", "", R"(
 // Until the shared memory of all but kPending groups has been read.
 template <int kPending>
 __device__ __forceinline__ void wait_for_store_reads() {
-#if __CUDA_ARCH__ >= 900
+$if has_tensor_copies
   asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");
-#endif
+$end
 }
 )"},
 };

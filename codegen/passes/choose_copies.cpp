@@ -132,7 +132,7 @@ class CopyChooser {
     if (!target.has_tensor_copies || (is_written && !target.writes_maps)) {
       const char* const lack =
           target.has_tensor_copies ? "writes no tensor maps" : "has no tensor copies";
-      if (target_ != Target()) note(fmt::format("{}: {}: the target {}", what, instead, lack));
+      note(fmt::format("{}: {}: the target {}", what, instead, lack));
     } else if (!is_possible) {
       note(fmt::format("{}: {}: expected {}, got {}", what, instead, obstacle.expected,
                        obstacle.got));

@@ -70,11 +70,8 @@ class ProductChooser {
       if (wanted && !fit.problem.empty() && gemm.instruction != ir::Instruction::automatic) {
         refuse(atom, fit, loc);
       }
-      const bool everywhere = atom.instruction == ir::Instruction::mma;
       if (!fit.problem.empty()) {
         others.push_back(fmt::format("{}: {}", atom.name, fit.problem));
-      } else if (target_ == Target() && !everywhere) {
-        others.push_back(fmt::format("{}: no target is given", atom.name));
       } else if (const double clocks = atom.clocks(facts, fit.grid);
                  best == nullptr || clocks < best_clocks) {
         if (best != nullptr) others.push_back(slower(*best, best_clocks));
@@ -84,11 +81,6 @@ class ProductChooser {
       } else {
         others.push_back(slower(atom, clocks));
       }
-    }
-    if (best == nullptr) {  // the author asks for wgmma, but there is no target
-      best = &atom_of(ir::Instruction::mma);
-      best_fit.grid = gemm.warps;
-      best_clocks = best->clocks(facts, gemm.warps);
     }
     notes_.push_back(
         fmt::format("{}: gemm: {}, {} x {}{} {}, {:.0f} clocks; not {}", to_string(loc), best->name,

@@ -12,7 +12,7 @@
 namespace tessera::codegen {
 
 /// Sets Gemm::instruction and Gemm::warps. Adds a note per product: the instruction, and why not the
-/// others. Without a target, chooses an instruction that all targets have.
+/// others.
 ///
 /// Errors: GEMM, if the author asks for an instruction that does not fit the product, with the first
 /// failed condition.

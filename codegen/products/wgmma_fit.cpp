@@ -85,7 +85,7 @@ class OperandFit {
 };
 
 Fit fit_shape(const ProductFacts& p) {
-  if (p.target != Target() && !facts_of(p.target).has_wgmma) {
+  if (!facts_of(p.target).has_wgmma) {
     return {{}, fmt::format("{} has no wgmma", to_string(p.target))};
   }
   // With all warps along the rows wgmma holds the sum as mma.sync does: one kernel for targets with and without it.

@@ -6,7 +6,7 @@
 
 namespace tessera {
 
-Target::Target() = default;
+Target::Target() : Target(9, 0, 'a') {}
 
 std::string to_string(Target target) {
   std::string text = fmt::format("sm_{}", target.number());

@@ -14,11 +14,10 @@ namespace tessera {
 /// sm_90a = {9, 0, 'a'}. 'a' runs on exactly that capability, 'f' on its family, no letter on the
 /// same major version with an equal or higher minor.
 struct Target {
-  int major = 0;
-  int minor = 0;
-  char letter = 0;  // 0, 'a' or 'f'
+  int major, minor;
+  char letter;  // 0, 'a' or 'f'
 
-  TESSERA_API Target();
+  TESSERA_API Target();  // sm_90a
   constexpr Target(int the_major, int the_minor, char the_letter)
       : major(the_major), minor(the_minor), letter(the_letter) {}
 

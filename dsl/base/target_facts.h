@@ -15,11 +15,12 @@
 namespace tessera {
 
 struct TargetFacts {
-  int64_t shared_memory = 0;           // bytes of a block at most
-  int threads = 0, blocks = 0;         // of a multiprocessor at once
-  int registers = 65536;               // of a multiprocessor
-  int max_cluster = 1;                 // blocks; 1: there are no clusters
-  bool has_fp8 = false;                // conversions and mma.sync of 8-bit floats
+  int64_t shared_memory = 0;    // bytes of a block at most
+  int threads = 0, blocks = 0;  // of a multiprocessor at once
+  int registers = 65536;        // of a multiprocessor
+  int max_cluster = 1;          // blocks; 1: there are no clusters
+  bool has_fp8 = false;         // conversions and mma.sync of 8-bit floats
+  bool has_fp4 = false;         // conversions of 4-bit floats; only for targets with the letter a
   bool has_bf16_arithmetic = false;    // add, sub, mul and atomics of bf16, not only fma
   bool has_vector_reductions = false;  // red of several elements at once
   bool has_pdl = false;                // a kernel may begin before the one before it has ended
@@ -79,6 +80,7 @@ constexpr TargetFacts facts_of(Target target) {
   facts.blocks = row->blocks;
   facts.max_cluster = row->max_cluster;
   facts.has_fp8 = row->generation >= 89;
+  facts.has_fp4 = row->number >= 100 && target.letter == 'a';
   facts.has_bf16_arithmetic = facts.has_vector_reductions = facts.has_pdl = is_hopper_on;
   facts.has_bulk_copies = facts.has_tensor_copies = is_hopper_on;
   facts.writes_maps = row->maps && has_letter;

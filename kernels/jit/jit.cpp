@@ -13,12 +13,14 @@
 
 #include "codegen/cpu/executor.h"
 #include "codegen/cuda/emit.h"
+#include "dsl/base/target_facts.h"
 #include "kernels/jit/count_scope.h"
 #include "kernels/jit/lowered.h"
 #include "kernels/jit/op_table.h"
 #include "kernels/jit/plan.h"
 #include "kernels/jit/prepared.h"
 #include "kernels/jit/run_op.h"
+#include "kernels/jit/target.h"
 #include "runtime/cache/sha256.h"
 #include "runtime/options.h"
 #include "runtime/request.h"
@@ -104,6 +106,9 @@ void run_on_cpu(const Prepared& prepared, const Binding& binding,
   }
   codegen::cpu::Options options;
   options.traps = wants_traps(author);
+  if (facts_of(prepared.program->program().target).has_known_sums) {
+    options.arithmetic = codegen::cpu::Arithmetic::target;
+  }
   options.reported = prepared.reported.get();
   KernelCounts counted{prepared.program->program().name, {}, {}};
   CountScope* scope = CountScope::active();
@@ -193,7 +198,7 @@ void check_parameters(const Plan& plan, const Prepared& prepared) {
 /// Identifies a kernel.
 struct Identity {
   std::string_view op;
-  const std::string& spec;  // key of this process's table
+  const std::string& spec;  // key of this process's table; on the CPU a target follows
   Author author = Author::caller;
   std::string_view stamp = {};  // of a caller's builder; empty: the text identifies the kernel
 };
@@ -218,11 +223,12 @@ runtime::KernelRequest request_for(const Identity& identity, const ir::Kernel& k
   return request;
 }
 
-std::unique_ptr<Prepared> make_prepared(const Identity& identity, Device device,
-                                        const ir::Kernel& kernel, Plan plan, Stream stream) {
+std::unique_ptr<Prepared> make_prepared(const Identity& identity, const std::string& key,
+                                        Device device, const ir::Kernel& kernel, Plan plan,
+                                        Stream stream) {
   std::vector<DType> slot_types = plan.slot_types();
   auto prepared = std::make_unique<Prepared>(Prepared{std::string(identity.op),
-                                                      identity.spec,
+                                                      key,
                                                       device,
                                                       std::move(plan),
                                                       std::move(slot_types),
@@ -231,7 +237,7 @@ std::unique_ptr<Prepared> make_prepared(const Identity& identity, Device device,
                                                       kernel.reports});
   if (!device.is_cuda()) {
     prepared->reported = std::make_shared<std::atomic<int>>(0);
-    codegen::Program program = lowered(kernel);
+    codegen::Program program = lowered(kernel, target_of(device));
     runtime::Runtime& runtime = runtime::Runtime::instance();
     if (!runtime.options().dump_dir.empty()) runtime.dump(source_of(identity.op, program));
     prepared->program.emplace(std::move(program));
@@ -278,9 +284,13 @@ class Ordered {
 template <class Order>
 void run_kernel(const Identity& identity, const std::function<ir::Kernel()>& build, Device device,
                 const Order& order, Stream stream) {
+  // A program for the CPU is that of a target.
+  std::string of_target;
+  if (!device.is_cuda()) of_target = identity.spec + " " + to_string(target_of(device));
+  const std::string& key = device.is_cuda() ? identity.spec : of_target;
   const bool is_named_only = call_mode().until == CallMode::Until::named;
   if (const Prepared* prepared =
-          is_named_only ? nullptr : known().table.find(identity.op, identity.spec, device)) {
+          is_named_only ? nullptr : known().table.find(identity.op, key, device)) {
     const Ordered arguments = order(prepared->plan);
     Binding binding = prepared->plan.bind(arguments.tensors(), arguments.scalars());
     finish_call(*prepared, binding, arguments.tensors(), stream, identity.author);
@@ -296,7 +306,7 @@ void run_kernel(const Identity& identity, const std::function<ir::Kernel()>& bui
     return;
   }
   const runtime::StoreLater after_the_launch;
-  auto made = make_prepared(identity, device, kernel, std::move(plan), stream);
+  auto made = make_prepared(identity, key, device, kernel, std::move(plan), stream);
   const Prepared* const candidate = made.get();
   const Prepared& prepared = known().table.insert(std::move(made));
   if (&prepared == candidate && device.is_cuda()) count_spec(prepared.op);
@@ -332,7 +342,7 @@ struct TESSERA_LOCAL Function::State {
 
 Function::Function(ir::Kernel kernel) {
   check_finished(kernel);
-  const KernelSource source = codegen::cuda::emit(lowered(kernel));
+  const KernelSource source = codegen::cuda::emit(lowered(kernel, target_of(Device::cpu())));
   // The CUDA text determines what runs, the kernel's own text what the host checks.
   std::string spec = "text " + digest_of(source.text + ir::to_string(kernel));
   state_ = std::make_shared<const State>(State{std::move(kernel), std::move(spec)});

@@ -45,8 +45,8 @@ TESSERA_API LaunchPlan plan(std::span<const TensorView> tensors, const std::func
 /// read their data: any distinct, aligned addresses will do.
 TESSERA_API std::vector<runtime::KernelRequest> kernels_needed(const std::function<void()>& call);
 
-/// Returns the whole CUDA text of a kernel as compiled for a target; without a target, a text that
-/// every target compiles. Needs neither a device nor tensors.
+/// Returns the whole CUDA text of a kernel as compiled for a target, sm_90a where none is given.
+/// Needs neither a device nor tensors.
 ///
 /// Errors: program, those of lowering.
 /// Example: std::puts(jit::cuda_text(rmsnorm(1000)).c_str());

@@ -1,17 +1,19 @@
 #include "kernels/jit/target.h"
 
+#include <optional>
 #include <utility>
 
 #include "dsl/base/error.h"
 #include "dsl/base/target_facts.h"
 #include "kernels/jit/prepared.h"
 #include "runtime/driver/device.h"
+#include "runtime/options.h"
 #include "runtime/runtime.h"
 
 namespace tessera::kernels::jit {
 namespace {
 
-thread_local runtime::Target scope_target = {9, 0, 0};
+thread_local std::optional<runtime::Target> scope_target;
 thread_local GpuModel scope_model;
 
 /// False for calls that only list their kernels, which are for a device that need not exist.
@@ -19,11 +21,13 @@ bool exists(Device device) {
   return device.is_cuda() && call_mode().until != CallMode::Until::named;
 }
 
-runtime::Target target_of(Device device) {
-  return exists(device) ? runtime::Runtime::instance().target_on(device.ordinal) : scope_target;
-}
-
 }  // namespace
+
+runtime::Target target_of(Device device) {
+  runtime::Runtime& runtime = runtime::Runtime::instance();
+  if (exists(device)) return runtime.target_on(device.ordinal);
+  return scope_target ? *scope_target : runtime::parse_target(runtime.options().cpu_target).value();
+}
 
 int cluster_limit(Device device) {
   return facts_of(target_of(device)).max_cluster;

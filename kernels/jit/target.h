@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "dsl/base/tensor_view.h"
@@ -10,17 +11,20 @@
 
 namespace tessera::kernels::jit {
 
+/// The target of the call's device. For calls on the CPU and for calls that only list their kernels, that of the
+/// TargetScope if there is one, else Options::cpu_target.
+runtime::Target target_of(Device device);
+
 /// The largest cluster that a kernel on this device may use: 1 below sm_90, 16 on sm_90 and sm_100, 8
-/// on others. The executor supports 16. While a TargetScope lives, its target decides for calls on
-/// the CPU and for calls that only list their kernels.
+/// on others. The target is chosen as for target_of.
 int cluster_limit(Device device);
 
 /// Bytes of shared memory per block on this device: 163 KiB on sm_80 and sm_87, 99 KiB on sm_86,
-/// sm_89 and sm_12x, 227 KiB on the others. The target is chosen as for cluster_limit.
+/// sm_89 and sm_12x, 227 KiB on the others. The target is chosen as for target_of.
 int64_t shared_memory_limit(Device device);
 
 /// True if matrix products of this device may be of four warps (wgmma): on sm_90. The target is chosen
-/// as for cluster_limit.
+/// as for target_of.
 bool has_group_products(Device device);
 
 /// Calls `launch` with cluster_limit(device). A MIG partition may be too small for a cluster that its
@@ -45,7 +49,7 @@ GpuModel gpu_model(Device device);
 int64_t num_sms(Device device);
 
 /// While it lives, this thread's calls are for that target, and for that model, unless their device
-/// determines them.
+/// determines them. Calls on the CPU run the program of that target.
 class TargetScope {
  public:
   explicit TargetScope(runtime::Target target, GpuModel model = {});
@@ -54,7 +58,7 @@ class TargetScope {
   TargetScope& operator=(const TargetScope&) = delete;
 
  private:
-  runtime::Target target_before_;
+  std::optional<runtime::Target> target_before_;
   GpuModel model_before_;
 };
 

@@ -41,6 +41,9 @@ TEST_CASE("a target has the limits of its GPU", "[target]") {
 TEST_CASE("a target has the instructions of its capability, and of its letter", "[target]") {
   CHECK_FALSE(facts("sm_86").has_fp8);
   CHECK(facts("sm_89").has_fp8);
+  CHECK_FALSE(facts("sm_90a").has_fp4);
+  CHECK(facts("sm_103a").has_fp4);
+  CHECK_FALSE(facts("sm_100f").has_fp4);
   CHECK_FALSE(facts("sm_89").has_tensor_copies);
   CHECK(facts("sm_90").has_tensor_copies);
   CHECK(facts("sm_120").has_pdl);

@@ -57,41 +57,19 @@ __device__ __forceinline__ void store(T* memory, const T* registers) {
 }
 
 // into[0], into[1] = even, odd. Saturates to +-448, infinities too; NaN becomes 0x7F.
-#if __CUDA_ARCH__ >= 890
 __device__ __forceinline__ void f32_to_e4m3x2(e4m3* into, float even, float odd) {
   u16 pair;
   asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(odd), "f"(even));
   memcpy(into, &pair, sizeof(pair));
 }
-#else
-__device__ __forceinline__ e4m3 round_to_e4m3(float x) {
-  const float magnitude = fminf(fabsf(x), 448.0f);
-  const u32 bits = __float_as_uint(magnitude);
-  // Normal results: round the fraction to 3 bits (a carry goes into the exponent), move the bias.
-  const u32 normal = ((bits + 0x7FFFFu + (bits >> 20 & 1u)) >> 20) - ((127u - 7u) << 3);
-  // Below 2^-6 codes are multiples of 2^-9, the unit in the last place of 2^14.
-  const u32 subnormal = __float_as_uint(magnitude + 16384.0f) - __float_as_uint(16384.0f);
-  const u32 code = magnitude < 0.015625f ? subnormal : normal;
-  return x != x ? 0x7Fu : code | (__float_as_uint(x) >> 24 & 0x80u);
-}
-__device__ __forceinline__ void f32_to_e4m3x2(e4m3* into, float even, float odd) {
-  into[0] = round_to_e4m3(even);
-  into[1] = round_to_e4m3(odd);
-}
-#endif
 
 // into[0..4) = from[0..4), in one word
 __device__ __forceinline__ void f32_to_e4m3x4(e4m3* into, const float* from) {
-#if __CUDA_ARCH__ >= 890
   u32 word;
   asm("{ .reg .b16 low, high; cvt.rn.satfinite.e4m3x2.f32 low, %2, %1;\n"
       "  cvt.rn.satfinite.e4m3x2.f32 high, %4, %3; mov.b32 %0, {low, high}; }"
       : "=r"(word) : "f"(from[0]), "f"(from[1]), "f"(from[2]), "f"(from[3]));
   memcpy(into, &word, sizeof(word));
-#else
-  f32_to_e4m3x2(into, from[0], from[1]);
-  f32_to_e4m3x2(into + 2, from[2], from[3]);
-#endif
 }
 
 __device__ __forceinline__ float bf16_to_f32(bf16 x) {

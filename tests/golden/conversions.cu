@@ -61,18 +61,6 @@ __device__ __forceinline__ void f32_to_f16x2(f16* into, float even, float odd) {
 }
 
 // into[0], into[1] = even, odd. Saturates to +-6, infinities too; NaN becomes code 7.
-#if defined(__CUDA_ARCH_FEAT_SM100_ALL) || defined(__CUDA_ARCH_FEAT_SM101_ALL) || \
-    defined(__CUDA_ARCH_FEAT_SM103_ALL) || defined(__CUDA_ARCH_FEAT_SM120_ALL) || \
-    defined(__CUDA_ARCH_FEAT_SM121_ALL) || defined(__CUDA_ARCH_FEAT_SM110_ALL)
-__device__ __forceinline__ void f32_to_e2m1x2(e2m1* into, float even, float odd) {
-  u16 pair;
-  asm("{ .reg .b8 pair; cvt.rn.satfinite.e2m1x2.f32 pair, %1, %2; cvt.u16.u8 %0, pair; }"
-      : "=h"(pair) : "f"(odd), "f"(even));
-  into[0] = pair & 15;
-  into[1] = pair >> 4 & 15;
-}
-#else
-#define TESSERA_ROUNDS_TO_E2M1
 // The code of |x|, 0 to 7, beside 12582912: the bits of a float whose last place is one.
 __device__ __forceinline__ u32 magnitude_of_e2m1(float x) {
   // Codes are 1/2 apart up to 2, 1 up to 4 and 2 from there on: the code is the lowest of three lines. Their
@@ -93,7 +81,6 @@ __device__ __forceinline__ void f32_to_e2m1x2(e2m1* into, float even, float odd)
   into[0] = round_to_e2m1(even);
   into[1] = round_to_e2m1(odd);
 }
-#endif
 
 __device__ __forceinline__ u8 f32_to_u8(float x) {
   return min(max(__float2int_rz(x), 0), 255);
@@ -118,7 +105,6 @@ __device__ __forceinline__ float f16_to_f32(f16 x) {
 
 // into[0..8) = from[0..8), as by f32, in one word
 __device__ __forceinline__ void f16x8_to_e2m1x8(e2m1* into, const f16* from) {
-#ifdef TESSERA_ROUNDS_TO_E2M1
   // The lowest of three lines as in magnitude_of_e2m1; one is the last place of an f16 from 1024 on. Most of it
   // is arithmetic, which has twice the rate of logic. A product has no sign where it is NaN.
   u32 codes[2];  // of a pair in bytes 1 and 3
@@ -145,10 +131,6 @@ __device__ __forceinline__ void f16x8_to_e2m1x8(e2m1* into, const f16* from) {
   const u32 word = __byte_perm(codes[0], codes[1], 0x7531);
 #pragma unroll
   for (int i = 0; i < 8; ++i) into[i] = word >> i * 4 & 15u;
-#else
-#pragma unroll
-  for (int i = 0; i < 8; i += 2) f32_to_e2m1x2(into + i, f16_to_f32(from[i]), f16_to_f32(from[i + 1]));
-#endif
 }
 
 // Rounds toward zero and sets the last bit if that was inexact: rounding the result to a small

@@ -18,13 +18,18 @@ namespace {
 
 /// The program for device 0, from a cubin for it or from PTX for sm_80.
 runtime::LoadedKernel load(const codegen::Program& program, bool as_sm_80) {
-  const KernelSource source = codegen::cuda::emit(program);
+  const auto source_for = [&](Target target) {
+    codegen::Program of_target = program;
+    of_target.target = target;
+    return codegen::cuda::emit(of_target);
+  };
   const runtime::DeviceInfo& device = runtime::device_info(0);
   const runtime::Nvrtc& nvrtc = runtime::Runtime::instance().nvrtc();
   const runtime::Target target =
       runtime::choose_target(device.major, device.minor, nvrtc.archs, nvrtc.describe());
-  auto image = std::make_shared<runtime::Image>(runtime::compile(nvrtc, source, target));
-  if (as_sm_80) image->cubin = runtime::compile_to_ptx(nvrtc, source, {8, 0, 0});
+  auto image =
+      std::make_shared<runtime::Image>(runtime::compile(nvrtc, source_for(target), target));
+  if (as_sm_80) image->cubin = runtime::compile_to_ptx(nvrtc, source_for({8, 0, 0}), {8, 0, 0});
   std::string refusal;
   const auto kernel = runtime::load_image(runtime::driver(), image, device, refusal);
   INFO(refusal);

@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "kernels/gemm/bf16_kernel.h"
+#include "kernels/jit/target.h"
 #include "tests/reference/tensor_core.h"
 #include "tests/support/ops/mutants.h"
 #include "tests/support/ops/op_errors.h"
@@ -71,6 +72,21 @@ TEST_CASE("the reference of tensor cores gives the recorded sums of an H200", "[
 
 TEST_CASE("gemm_bf16 equals its reference on the executor", "[gemm][gemm_bf16]") {
   check_products("gemm_bf16", gemm_bf16_cases());
+}
+
+TEST_CASE("a call of gemm_bf16 on the CPU has the bits of the target's tensor cores",
+          "[gemm][gemm_bf16]") {
+  const int64_t m = 200, n = 264, depth = 200;
+  const HostTensor a = random_tensor(DType::bf16, {m, depth}, Values::normal, 4);
+  const HostTensor b = random_tensor(DType::bf16, {n, depth}, Values::normal, 5);
+  const Params params = {{"out_dtype", std::string("f32")}};
+  const auto out = [&] {
+    return op_runner("gemm_bf16", Device::cpu())({{"a", a}, {"b", b}}, params).at("out");
+  };
+  const HostTensor want = reference::gemm_bf16(a, b, nullptr, DType::f32);
+  CHECK(out().raw() == want.raw());
+  const kernels::jit::TargetScope ampere(parse_target("sm_80").value());
+  CHECK(out().raw() != want.raw());  // rounded once, as no sums of sm_80 are known
 }
 
 TEST_CASE("gemm_bf16 has the bits of the tensor cores, whatever the tile and whose turn it is",

@@ -23,6 +23,8 @@
 #include "runtime/surroundings.h"
 #include "tests/support/catch.h"
 #include "tests/support/named_tensors.h"
+#include "tests/support/product_kernel.h"
+#include "tests/support/run_kernel.h"
 
 using namespace tessera;
 namespace jit = kernels::jit;
@@ -251,6 +253,26 @@ TEST_CASE("a user's own kernel stops at what is undefined without being asked to
     }
     CHECK_FALSE(traps(call));
   }
+}
+
+TEST_CASE("a call on CPU tensors runs the program of Options::cpu_target") {
+  test::Product product = test::product_of(DType::bf16, 64, 64, 64);
+  product.options.instruction = ir::Instruction::wgmma;
+  const ir::Kernel kernel = test::product_kernel(product);
+  const test::ProductData data = test::exact_operands(product);
+  const auto call = [&](const char* target) {
+    runtime::Options options = runtime::options_from({{"TESSERA_CACHE", "off"}});
+    if (target != nullptr) options.cpu_target = target;
+    const RuntimeWith scope(options);
+    return test::error_of([&] {
+      jit::run(kernel, std::vector<TensorView>{data.a.view(), data.b.view(), data.y.view()}, {},
+               nullptr);
+    });
+  };
+  CHECK(call(nullptr) == "");
+  CHECK(call("sm_90a") == "");
+  CHECK(call("sm_80").find("got       sm_80 has no wgmma") != std::string::npos);
+  CHECK(call("sm_100a").find("got       sm_100a has no wgmma") != std::string::npos);
 }
 
 TEST_CASE("the table of prepared kernels grows with their number, not with its square") {

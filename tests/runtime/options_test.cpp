@@ -20,6 +20,7 @@ TEST_CASE("every switch reaches its field") {
                                         {"TESSERA_CACHE", "ro"},
                                         {"TESSERA_NVRTC", "/x/libnvrtc.so"},
                                         {"TESSERA_ARCH", "sm_80"},
+                                        {"TESSERA_CPU_TARGET", "sm_100a"},
                                         {"TESSERA_DUMP_DIR", "/dump"},
                                         {"TESSERA_DUMP", "/passes"},
                                         {"TESSERA_OVERRIDE_DIR", "/mine"},
@@ -43,6 +44,7 @@ TEST_CASE("every switch reaches its field") {
   CHECK(options.tune_dir == "/tuned");
   CHECK(options.nvrtc == "/x/libnvrtc.so");
   CHECK(options.arch == "sm_80");
+  CHECK(options.cpu_target == "sm_100a");
   CHECK(options.dump_dir == "/dump");
   CHECK(options.pass_dump_dir == "/passes");
   CHECK(options.override_dir == "/mine");
@@ -79,6 +81,7 @@ TEST_CASE("a mistyped safety switch opens nothing: TESSERA_JIT=of compiles nothi
                                         {"TESSERA_ARCH", "hopper"},
                                         {"TESSERA_LOG", "loud"},
                                         {"TESSERA_CAHCE", "rw"},
+                                        {"TESSERA_CPU_TARGET", "sm_75"},
                                         {"TESSERA_CACHE_MAX_SIZE", "2T"},
                                         {"TESSERA_CACHE_TRUST", "all"},
                                         {"TESSERA_JIT", "of"},
@@ -99,6 +102,7 @@ TEST_CASE("a mistyped safety switch opens nothing: TESSERA_JIT=of compiles nothi
   CHECK(options.traps == true);
   CHECK(options.cache_max_bytes == int64_t{2} << 30);
   CHECK(options.arch.empty());
+  CHECK(options.cpu_target == "sm_90a");
   CHECK(options.log == LogLevel::warn);
   CHECK(options.warnings ==
         Lines{"TESSERA_ARCH: expected a target such as sm_90a, got 'hopper'; using the device's",
@@ -107,6 +111,8 @@ TEST_CASE("a mistyped safety switch opens nothing: TESSERA_JIT=of compiles nothi
               "TESSERA_CACHE_TRUST: expected user or group, got 'all'; using user",
               "unknown switch TESSERA_CAHCE is ignored; did you mean 'TESSERA_CACHE'?",
               "TESSERA_CHECK_SPILLS: expected 0 or 1, got 'on'; using 1",
+              "TESSERA_CPU_TARGET: expected a target such as sm_80 or sm_90a, got 'sm_75'; using "
+              "sm_90a",
               "TESSERA_JIT: expected on, warn, error or off, got 'of'; using off",
               "TESSERA_JOBS: expected 1 to 256, got '0'; using one per core, at most 8",
               "TESSERA_LINEINFO: expected 0 or 1, got 'yes'; using 0",

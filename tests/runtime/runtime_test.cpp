@@ -440,6 +440,18 @@ TEST_CASE("a target in the options that names none is an error, not the device's
         "  got       sm90");
 }
 
+TEST_CASE("a target for the CPU that no kernel is made for is an error") {
+  for (const char* target : {"", "hopper", "sm_75", "sm_89a"}) {
+    Options options;
+    options.cpu_target = target;
+    CHECK(error_of([&] { check_options(options); }) ==
+          std::string("tessera: option 'cpu_target' has a wrong value\n"
+                      "  expected  a target such as sm_80 or sm_90a\n"
+                      "  got       ") +
+              target);
+  }
+}
+
 TEST_CASE("bounds in the options that are none are errors") {
   const auto refused = [](auto Options::*bound, int value) {
     Options options;

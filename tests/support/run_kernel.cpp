@@ -1,11 +1,15 @@
 #include "tests/support/run_kernel.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <set>
 
 #include "codegen/cuda/emit.h"
 #include "codegen/lower.h"
+#include "codegen/thread_ir.h"
+#include "codegen/tile_ir/effects.h"
 #include "kernels/jit/jit.h"
+#include "kernels/jit/target.h"
 #include "tests/support/catch.h"
 #include "tests/support/device_tensor.h"
 #include "tests/support/nvrtc.h"
@@ -52,6 +56,27 @@ void check_compiles(const ir::Kernel& kernel) {
   }
 }
 
+bool has_float_products(const ir::Body& body) {
+  return std::any_of(body.begin(), body.end(), [](const ir::Stmt& stmt) {
+    return codegen::any_in(stmt, [](const ir::Stmt& inner) {
+      const auto* gemm = std::get_if<ir::Gemm>(&inner.node);
+      return gemm != nullptr && is_float(gemm->a.buffer->dtype);
+    });
+  });
+}
+
+/// The program for sm_80 as text; nothing if it has no such program or is that of sm_90a.
+bool differs_on_sm_80(const ir::Kernel& kernel) {
+  try {
+    codegen::Program older = codegen::lower(kernel, {8, 0, 0});
+    older.target = Target();
+    return codegen::to_string(older) != codegen::to_string(codegen::lower(kernel));
+  } catch (const Error& error) {
+    if (error.code() != "GEMM") throw;
+    return false;  // the author asks for wgmma
+  }
+}
+
 void run(const ir::Kernel& kernel, const std::vector<TensorView>& views) {
   kernels::jit::run(kernel, views, {}, nullptr);
 }
@@ -77,8 +102,21 @@ void run_kernel(const ir::Kernel& kernel, const std::vector<const HostTensor*>& 
     views.push_back(tensor->view());
     if (on_gpu) on_device.emplace_back(*tensor, Device::cuda(0));
   }
+  std::vector<HostTensor> on_sm_80;
+  if (differs_on_sm_80(kernel)) {
+    std::vector<TensorView> copies;
+    for (const HostTensor* tensor : tensors) on_sm_80.push_back(*tensor);
+    for (const HostTensor& tensor : on_sm_80) copies.push_back(tensor.view());
+    const kernels::jit::TargetScope ampere({8, 0, 0});
+    run_on_executor(kernel, copies);
+  }
   run_on_executor(kernel, views);
   for (const HostTensor* tensor : tensors) CHECK(tensor->damage().empty());
+  for (size_t i = 0; i < on_sm_80.size(); ++i) {
+    CAPTURE(kernel.name, i);
+    CHECK(on_sm_80[i].damage().empty());
+    if (!has_float_products(kernel.body)) CHECK(on_sm_80[i].raw() == tensors[i]->raw());
+  }
   if (is_thorough) check_compiles(kernel);
   if (!on_gpu) return;
   views.clear();

@@ -18,7 +18,9 @@ HostTensor iota(DType dtype, Dims shape);
 std::vector<double> values_of(const HostTensor& tensor);
 
 /// Runs `kernel` on CPU tensors (parameter order) with traps on, checks that nothing around the
-/// tensors changed and that a GPU leaves the same bytes in every tensor. With TESSERA_TEST_THOROUGH
+/// tensors changed and that a GPU leaves the same bytes in every tensor. The tensors get the results of the program
+/// for sm_90a; where the one for sm_80 is another, it runs too, and leaves the same bytes unless it adds products
+/// of floats, whose sums are those of the target. With TESSERA_TEST_THOROUGH
 /// set, as ctest does, NVRTC must also take its text for the oldest target that has what it uses and
 /// for the newest one, and the watcher sees it.
 void run_kernel(const ir::Kernel& kernel, const std::vector<const HostTensor*>& tensors);

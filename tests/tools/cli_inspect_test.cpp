@@ -145,6 +145,39 @@ TEST_CASE("check counts the same with and without the compiler", "[cli][check]")
   CHECK(with == counts);
 }
 
+TEST_CASE("check runs the program of the target that it is asked for", "[cli][check]") {
+  const TemporaryFolder folder;
+  const auto counts = [&](std::vector<std::string> more, const std::vector<std::string>& switches,
+                          std::string& skip) {
+    std::vector<std::string> words = {"check",      "gemm_bf16", "--case",
+                                      "M=72 N=136", "--json",    folder.path("counts")};
+    words.insert(words.end(), more.begin(), more.end());
+    const ProgramResult result = run_tessera(words, "", switches);
+    if (result.err.find("libnvrtc") != std::string::npos) {
+      skip = result.err;
+      return nlohmann::json();
+    }
+    CAPTURE(result.err, result.out);
+    REQUIRE(result.exit_code == 0);
+    auto json = nlohmann::json::parse(read_text(folder.path("counts")));
+    for (auto& kernel : json.at("checks").at(0).at("kernels")) {
+      for (const char* name : {"registers", "spill_bytes", "shared_bytes"}) kernel.erase(name);
+    }
+    return json;
+  };
+  std::string skip;
+  const auto by_wgmma = counts({}, {}, skip);
+  const auto by_mma = counts({}, {"TESSERA_CPU_TARGET=sm_80"}, skip);
+  const auto requests = [](const nlohmann::json& json) {
+    return json.at("checks").at(0).at("kernels").at(0).at("shared_requests").get<int64_t>();
+  };
+  // wgmma reads its operands itself, mma.sync by loads of matrices.
+  CHECK(requests(by_wgmma) < requests(by_mma));
+  const auto asked = counts({"--arch", "sm_80"}, {}, skip);
+  if (!skip.empty()) TESSERA_SKIP(skip);
+  CHECK(asked == by_mma);
+}
+
 TEST_CASE("bench says what it needs", "[cli][bench]") {
   const ProgramResult skipped =
       run_tessera({"bench", "transpose", "--skip-without-gpu"}, "", {"CUDA_VISIBLE_DEVICES="});

@@ -1,5 +1,6 @@
 #pragma once
-// `tessera check`: the examples of an op on the CPU executor, every trap on, everything counted.
+// `tessera check`: the examples of an op on the CPU executor, every trap on, everything counted. It runs the program of
+// the thread's TargetScope, else of Options::cpu_target.
 
 #include <optional>
 #include <string>
@@ -38,7 +39,7 @@ struct CheckResult {
 CheckResult check_example(const kernels::OpInfo& op, const kernels::BenchCase& example,
                           uint64_t seed);
 
-/// Compiles the kernels of a result of this example: registers, spills and shared memory. Nothing
+/// Compiles the kernels of a result of this example, which ran for the same target: registers, spills and shared memory. Nothing
 /// to do for one that failed. Throws the errors of runtime::compile.
 void add_resources(CheckResult& result, const kernels::OpInfo& op,
                    const kernels::BenchCase& example, const runtime::Nvrtc& nvrtc,

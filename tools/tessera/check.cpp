@@ -1,4 +1,5 @@
-// tessera check: the executor with every trap on, and what it counted; what NVRTC made of it.
+// tessera check: the program of a target on the executor with every trap on, and what it counted; what NVRTC made of
+// it.
 
 #include <fmt/format.h>
 
@@ -85,7 +86,8 @@ void add_check(CLI::App& app, Command& command) {
       ->allow_extra_args(false);
   sub->add_option("--json", options->json, "write the counts to this file");
   sub->add_option("--arch", options->arch,
-                  "compile too, for this target: registers, spills, shared memory (needs NVRTC)");
+                  "run the program of this target, and compile it: registers, spills, shared "
+                  "memory (needs NVRTC)");
   sub->add_flag("--lines", options->lines,
                 "each access to memory with its line, the most wasteful first");
   // The parser takes -1 and what 64 bits do not hold for the largest.

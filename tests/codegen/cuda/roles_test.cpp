@@ -47,11 +47,12 @@ TEST_CASE("NVRTC takes the text of roles for every target", "[codegen][cuda][nvr
   std::string reason;
   const auto nvrtc = test::Nvrtc::open(reason);
   if (!nvrtc) TESSERA_SKIP(reason);
-  const std::string text = codegen::cuda::emit(test::read_body(128, kMemory, kBody)).text;
+  codegen::Program program = test::read_body(128, kMemory, kBody);
   for (const std::string& target : test::kTargets) {
     if (!nvrtc->supports(target)) continue;
     CAPTURE(target);
-    const test::Compiled compiled = nvrtc->compile(text, target);
+    program.target = parse_target(target).value();
+    const test::Compiled compiled = nvrtc->compile(codegen::cuda::emit(program).text, target);
     CHECK(compiled.ok);
     CHECK(compiled.log == "");
   }

@@ -223,7 +223,7 @@ TEST_CASE("the copies of the next tile stand between the rounds and the epilogue
 
 TEST_CASE("copies for the next round without a barrier behind the last reads are a race",
           "[language][pipeline][traps]") {
-  codegen::Program program = codegen::lower(persistent_product({}));
+  codegen::Program program = codegen::lower(persistent_product({}), {8, 0, 0});
   int removed = 0;
   const std::function<void(codegen::Body&)> visit = [&](codegen::Body& body) {
     for (size_t i = 0; i + 1 < body.size(); ++i) {

@@ -154,23 +154,14 @@ TEST_CASE("the tiles of a pipelined loop make place for what comes after it", "[
   const ir::Kernel kernel = two_loops(rows, size, how);
   const HostTensor x = iota(DType::i32, {3, rows, 256});
   const HostTensor y(DType::i32, {2, rows, 256}), z(DType::i32, {2, size});
-  const Target target = how == Copied::as_boxes ? Target{9, 0, 'a'} : Target();
-  if (how == Copied::as_boxes) {
-    const codegen::cpu::Argument arguments[] = {
-        {.tensor = x.view()}, {.tensor = y.view()}, {.tensor = z.view()}, {.integer = 3}};
-    codegen::cpu::Options options;
-    options.traps = true;
-    codegen::cpu::Executable(codegen::lower(kernel, target)).run(arguments, options);
-  } else {
-    run_kernel(kernel, {&x, &y, &z});
-  }
+  run_kernel(kernel, {&x, &y, &z});
   CHECK_THAT(y, HasValues([](int64_t i) {
                const int64_t e = i % (rows * 256);
                return 3.0 * static_cast<double>(e - e % 256 + 255 - e % 256) + 3 * rows * 256;
              }));
   CHECK_THAT(z, HasValues([](int64_t i) { return (size - 1 - i % size) % 100; }));
-  CHECK(codegen::lower(kernel, target).shared_bytes / kKib == 160);
-  const std::string why = codegen::explain(kernel, target);
+  CHECK(codegen::lower(kernel).shared_bytes / kKib == 160);
+  const std::string why = codegen::explain(kernel);
   CAPTURE(why);
   CHECK(why.find("shared 'second' at byte 0, after 'initial', 'first'") != std::string::npos);
   CHECK(why.find("shared 'final' at byte 0, after 'initial', 'first', 'second'") !=

@@ -8,6 +8,7 @@
 #include "codegen/cpu/executor.h"
 #include "codegen/lower.h"
 #include "kernels/jit/jit.h"
+#include "kernels/jit/target.h"
 #include "tests/support/catch.h"
 #include "tests/support/matchers.h"
 #include "tests/support/run_kernel.h"
@@ -322,7 +323,8 @@ TEST_CASE("a product of floats adds c and the exact products of a step and round
       DType::bf16, {32, 8}, [](int64_t i) { return 1.0 / (static_cast<double>(i % 53) - 26.5); });
   const HostTensor y = zeros(16, 8);
   {
-    // Not on the GPU, whose order of summation is its own.
+    // For a target whose sums are not known, and not on the GPU.
+    const kernels::jit::TargetScope target({8, 0, 0});
     const kernels::jit::TrapScope traps;
     const TensorView views[] = {a.view(), b.view(), y.view()};
     kernels::jit::run(product_kernel(p), views, {}, nullptr);

@@ -324,7 +324,7 @@ TEST_CASE("what a loop narrows goes through shared memory narrow, computed once"
   // A loop that does not overwrite the whole fragment reads what it converts from shared memory.
   CHECK(says(kernel, "'p' goes through shared memory") == (half == 1));
   int64_t staged = 0;
-  for (const codegen::ArrayRef& array : codegen::lower(kernel).shared) {
+  for (const codegen::ArrayRef& array : codegen::lower(kernel, {8, 0, 0}).shared) {
     if (array->name.find("_staged") != std::string::npos)
       staged += array->size * bits(array->dtype) / 8;
   }

@@ -200,7 +200,6 @@ TEST_CASE("no other target and no other copy uses tensor copies unasked") {
   CHECK(count_in<codegen::TensorCopy>(staged_product(p)) == 0);
   p.engine = ir::Engine::tensor;
   CHECK(count_in<codegen::TensorCopy>(staged_product(p), kSm80) == 0);
-  CHECK(count_in<codegen::TensorCopy>(staged_product(p), Target{}) == 0);
   Boxes boxes;
   boxes.engine = ir::Engine::automatic;
   CHECK(count_in<codegen::TensorCopy>(boxes_kernel(boxes)) == 0);

@@ -276,7 +276,7 @@ TEST_CASE("every cast at widths 1, 2, 4 and 8 equals the model (V14)", "[languag
     if (!nvrtc) continue;
     // The path without conversion instructions; that with them is compiled by conversion programs.
     const Compiled compiled =
-        nvrtc->compile(codegen::cuda::emit(codegen::lower(kernel)).text, "sm_80");
+        nvrtc->compile(codegen::cuda::emit(codegen::lower(kernel, {8, 0, 0})).text, "sm_80");
     CAPTURE(compiled.log);
     CHECK(compiled.ok);
   }

@@ -9,10 +9,10 @@
 namespace tessera::test {
 
 void check_products(const std::string& op, const std::vector<OpCase>& cases) {
-  for (const int major : {8, 9}) {
-    const kernels::jit::TargetScope scope({major, 0, 0});
+  for (const char* target : {"sm_80", "sm_90a"}) {
+    const kernels::jit::TargetScope scope(parse_target(target).value());
     const CaseReport report = run_cases(op, cases, op_runner(op, Device::cpu()));
-    CAPTURE(op, major);
+    CAPTURE(op, target);
     for (const std::string& failure : report.failures) FAIL_CHECK(failure);
     CHECK(report.passed == std::ssize(cases));
   }
@@ -20,7 +20,11 @@ void check_products(const std::string& op, const std::vector<OpCase>& cases) {
 
 void run_with_target_sums(const ir::Kernel& kernel, const char* target, const NamedArguments& given,
                           uint32_t schedule) {
-  const codegen::Program program = codegen::lower(kernel, parse_target(target).value());
+  run_with_target_sums(codegen::lower(kernel, parse_target(target).value()), given, schedule);
+}
+
+void run_with_target_sums(const codegen::Program& program, const NamedArguments& given,
+                          uint32_t schedule) {
   std::vector<codegen::cpu::Argument> arguments(program.params.size());
   for (size_t i = 0; i < arguments.size(); ++i) {
     const codegen::Param& param = program.params[i];

@@ -5,12 +5,13 @@
 #include <string>
 #include <vector>
 
+#include "codegen/thread_ir.h"
 #include "dsl/ir/tile.h"
 #include "tests/support/ops/op_cases.h"
 
 namespace tessera::test {
 
-/// Runs the cases of an op on the executor by the kernels of sm_80 and by those of sm_90. Failures are
+/// Runs the cases of an op on the executor by the programs of sm_80 and by those of sm_90a. Failures are
 /// those of Catch.
 void check_products(const std::string& op, const std::vector<OpCase>& cases);
 
@@ -26,6 +27,9 @@ struct NamedArguments {
 ///
 /// Example: run_with_target_sums(kernel, "sm_90a", {{{"x", x.view()}}, {{"rows", 8}}});
 void run_with_target_sums(const ir::Kernel& kernel, const char* target, const NamedArguments& given,
+                          uint32_t schedule = 0);
+/// Runs a program that is lowered already.
+void run_with_target_sums(const codegen::Program& program, const NamedArguments& given,
                           uint32_t schedule = 0);
 
 }  // namespace tessera::test
