@@ -181,6 +181,7 @@ struct BoxMove {
   Transfer map_at;
   std::vector<Slot> coordinates;  // i64 columns
   Transfer to;                    // the whole box; of a store, what it reads
+  Transfer global;                // the other side, for counts
   int mbarrier = -1;              // in Bytecode::mbarriers
   bool expects = false;
   bool multicast = false;

@@ -145,6 +145,9 @@ BoxMove Compiler::box(const TensorMapRef& map, const std::vector<Expr>& coordina
   move.to = address(shared, is_load);
   move.to.width = static_cast<int>(map->elements());
   move.to.is_bulk = true;
+  move.global.storage = move.tensor >= 0 ? move.tensor : move.to.storage;
+  move.global.width = move.to.width;
+  move.global.is_load = !is_load;
   return move;
 }
 

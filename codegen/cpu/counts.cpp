@@ -55,6 +55,11 @@ void Machine::count_transfer(const Instr& instr, const Transfer& transfer) {
   } else {
     count_shared(transfer, bits(array.dtype));
   }
+  note_access(instr, transfer, before);
+}
+
+/// Gives the access all that was counted after `before`.
+void Machine::note_access(const Instr& instr, const Transfer& transfer, const Counts& before) {
   if (!launch_.count_accesses) return;
   Counts& sum = accesses_[{instr.statement, &transfer}];
   for (const auto& [name, count] : kCountNames) sum.*count += counts_.*count - before.*count;

@@ -164,7 +164,7 @@ class Machine {
   void check_part(const Instr& instr, const BoxMove& move, int lane,
                   const Mbarrier& mbarrier) const;
   void check_box(const Instr& instr, const BoxMove& move, int lane) const;
-  std::vector<std::byte> read_box(const BoxMove& move, int lane);
+  std::vector<std::byte> read_box(const Instr& instr, const BoxMove& move, int lane);
   BoxPlace place_of(const BoxMove& move, int lane) const;
   // written_maps.cpp
   void write_map(const Instr& instr);
@@ -323,6 +323,7 @@ class Machine {
 
   // ---- counts (counts.cpp)
   void count_transfer(const Instr& instr, const Transfer& transfer);
+  void note_access(const Instr& instr, const Transfer& transfer, const Counts& before);
   void count_global(const Transfer& transfer, int64_t element_bits);
   void count_shared(const Transfer& transfer, int64_t element_bits);
   void count_cluster(const Transfer& transfer, int64_t element_bits);

@@ -38,7 +38,7 @@ void Machine::tensor_copy(const Instr& instr) {
       mbarrier.expected += move.multicast ? program_.cluster * bytes : bytes;
       mbarrier.expectation = {instr.statement, number(lane)};
     }
-    const std::vector<std::byte> box = read_box(move, lane);
+    const std::vector<std::byte> box = read_box(instr, move, lane);
     if (!move.multicast) return start_box(instr, move, lane, *this, box);
     for (int rank = 0; rank < program_.cluster; ++rank) {
       Machine& owner = visit(instr, lane, rank, target, authors_name(target));
@@ -168,7 +168,8 @@ BoxPlace Machine::place_of(const BoxMove& move, int lane) const {
 }
 
 /// The box of a thread as it lies in shared memory; zeros outside of the tensor.
-std::vector<std::byte> Machine::read_box(const BoxMove& move, int lane) {
+std::vector<std::byte> Machine::read_box(const Instr& instr, const BoxMove& move, int lane) {
+  const Counts before = counts_;
   const Array& tensor = *move.map->tensor;
   const Array& target = *storage(move.to.storage).array;
   const TensorMap& map = *move.map;
@@ -193,6 +194,7 @@ std::vector<std::byte> Machine::read_box(const BoxMove& move, int lane) {
   ++counts_.global_load_requests;
   counts_.global_load_least_sectors += (read + kSectorBytes - 1) / kSectorBytes;
   counts_.global_load_bytes += read;
+  note_access(instr, move.global, before);
   return box;
 }
 

@@ -38,6 +38,7 @@ void Machine::tensor_store(const Instr& instr) {
 }
 
 void Machine::count_store(const BoxStore& store, const StoreInFlight& started) {
+  const Counts before = counts_;
   const int64_t size = bits(storage(store.tensor.storage).array->dtype) / 8;
   int64_t written = 0;
   for_each_row_inside(started.place, [&](int64_t, int64_t begin, int64_t end, int64_t element) {
@@ -48,6 +49,7 @@ void Machine::count_store(const BoxStore& store, const StoreInFlight& started) {
   ++counts_.global_store_requests;
   counts_.global_store_least_sectors += (written + kSectorBytes - 1) / kSectorBytes;
   counts_.global_store_bytes += written;
+  note_access(*started.instr, store.box.global, before);
 }
 
 /// Traps where what goes to the tensor is not written, not ordered before, or not visible to the async proxy.
