@@ -359,7 +359,8 @@ void check_options(const Options& options) {
     refuse("arch", "sm_80, sm_89, sm_90a, ...", options.arch);
   }
   if (const auto target = parse_target(options.cpu_target); !target || !exists(*target)) {
-    refuse("cpu_target", std::string(kCpuTargets), options.cpu_target);
+    refuse("cpu_target", std::string(kCpuTargets),
+           options.cpu_target.empty() ? "nothing" : options.cpu_target);
   }
   constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
   constexpr int kMostMs = std::numeric_limits<int>::max();

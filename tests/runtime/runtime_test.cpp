@@ -448,7 +448,7 @@ TEST_CASE("a target for the CPU that no kernel is made for is an error") {
           std::string("tessera: option 'cpu_target' has a wrong value\n"
                       "  expected  a target such as sm_80 or sm_90a\n"
                       "  got       ") +
-              target);
+              (*target == 0 ? "nothing" : target));
   }
 }
 
