@@ -23,6 +23,7 @@
 #include "codegen/cpu/launch.h"
 #include "codegen/cpu/mbarrier.h"
 #include "codegen/cpu/neighbours.h"
+#include "codegen/cpu/product_sums.h"
 #include "codegen/cpu/shadow.h"
 #include "codegen/cpu/warp_clocks.h"
 
@@ -237,10 +238,10 @@ class Machine {
   void await_products(size_t pending);
   template <class Sums>
   void multiply_group(const GroupProduct& product, const StartedProduct& started, Sums& sums);
-  /// Calls fn(row, k, element) for the elements of an operand.
+  /// Calls fn(row, k, elements, count) for the elements of an operand: `count` of a row, from k on.
   void read_matrix(const StartedProduct& started, const MatrixOperand& operand,
                    const SharedMatrix& matrix, int64_t begin,
-                   const std::function<void(int64_t, int64_t, const std::byte*)>& fn);
+                   const std::function<void(int64_t, int64_t, const std::byte*, int)>& fn);
   void check_sums(const Instr& instr, const GroupProduct& product) const;
   /// While a product is in flight its sums do not exist: their registers count as never written.
   void set_sums_there(const StartedProduct& started, bool there);
@@ -379,6 +380,7 @@ class Machine {
     std::vector<StartedProduct> started;             // since the last commit
     std::deque<std::vector<StartedProduct>> groups;  // committed, oldest first
   };
+  ProductSums product_sums_;
   std::vector<Products> products_;  // by cursor
   Products& products() { return products_[static_cast<size_t>(cursor_ - cursors_.data())]; }
   const Products& products() const {

@@ -10,7 +10,6 @@ namespace tessera::codegen::cpu {
 namespace {
 
 constexpr int kMmaRows = 16;  // of a product
-constexpr int kColumns = 8;   // of a product
 
 /// Calls f(first thread) for each warp with an active thread.
 template <class F>
@@ -23,6 +22,10 @@ void for_each_first_thread(const Mask& mask, const F& f) {
     }
     if (any) f(first);
   }
+}
+
+uint32_t* sum_words(std::byte* column) {
+  return reinterpret_cast<uint32_t*>(column);
 }
 
 }  // namespace
@@ -76,8 +79,8 @@ void Machine::multiply(const Instr& instr) {
   const DType a = storage(product.a.storage).array->dtype;
   const DType b = storage(product.b.storage).array->dtype;
   const int depth = 32 / bytes(a);
-  with_product(launch_.arithmetic, a, b, ir::Instruction::mma, kMmaRows, kColumns, depth,
-               [&](auto& sums) { multiply(instr, product, sums); });
+  product_sums_.with(launch_.arithmetic, a, b, ir::Instruction::mma, kMmaRows, kColumnsTogether,
+                     depth, [&](auto& sums) { multiply(instr, product, sums); });
 }
 
 template <class Sums>
@@ -93,29 +96,26 @@ void Machine::multiply(const Instr& instr, const Product& product, Sums& sums) {
 
   for_each_first_thread(mask(), [&](int first) {
     sums.clear();
-    for (int lane = 0; lane < kWarpSize; ++lane) {
+    // Four threads hold a row of the left operand, a column of the right one, a row of the sums.
+    for (int lane = 0; lane < kWarpSize; lane += 4) {
       for (int element = 0; element < 4 * per_register; ++element) {
         const int reg = element / per_register;
-        const int k = reg / 2 * 4 * per_register + lane % 4 * per_register + element % per_register;
+        const int k = reg / 2 * 4 * per_register + element % per_register;
         sums.set_left(lane / 4 + reg % 2 * 8, k,
-                      a_columns + element * left.stride + (first + lane) * left_bytes);
+                      a_columns + element * left.stride + (first + lane) * left_bytes, 4,
+                      per_register);
       }
       for (int element = 0; element < 2 * per_register; ++element) {
-        const int reg = element / per_register;
-        const int k = reg * 4 * per_register + lane % 4 * per_register + element % per_register;
+        const int k = element / per_register * 4 * per_register + element % per_register;
         sums.set_right(lane / 4, k,
-                       b_columns + element * right.stride + (first + lane) * right_bytes);
+                       b_columns + element * right.stride + (first + lane) * right_bytes, 4,
+                       per_register);
       }
     }
     for (int row = 0; row < kMmaRows; ++row) {
-      std::array<uint32_t, kColumns> c;
-      const auto at = [&](int column) {
-        return c_columns + (row / 8 * 2 + column % 2) * sum.stride +
-               (first + row % 8 * 4 + column / 2) * 4;
-      };
-      for (int j = 0; j < kColumns; ++j) std::memcpy(&c[static_cast<size_t>(j)], at(j), 4);
-      sums.add_row(row, c.data());
-      for (int j = 0; j < kColumns; ++j) std::memcpy(at(j), &c[static_cast<size_t>(j)], 4);
+      std::byte* const even =
+          c_columns + row / 8 * 2 * sum.stride + (first + row % 8 * 4) * int64_t{4};
+      sums.add(row, 0, sum_words(even), sum_words(even + sum.stride));
     }
   });
 }

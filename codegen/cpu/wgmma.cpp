@@ -72,10 +72,10 @@ void Machine::await_products(size_t pending) {
     for (const StartedProduct& started : groups.front()) {
       const GroupProduct& product = code_.group_products[static_cast<size_t>(started.instr->index)];
       const Wgmma& node = product.node;
-      with_product(launch_.arithmetic, node.left_dtype(), node.right.first.array->dtype,
-                   ir::Instruction::wgmma, kWgmmaRows, static_cast<int>(node.columns()),
-                   static_cast<int>(node.right.depth()),
-                   [&](auto& sums) { multiply_group(product, started, sums); });
+      product_sums_.with(launch_.arithmetic, node.left_dtype(), node.right.first.array->dtype,
+                         ir::Instruction::wgmma, kWgmmaRows, static_cast<int>(node.columns()),
+                         static_cast<int>(node.right.depth()),
+                         [&](auto& sums) { multiply_group(product, started, sums); });
       if (!code_.checked) continue;
       set_sums_there(started, true);
       set_operands_busy(started, false);
@@ -124,7 +124,8 @@ void Machine::check_not_busy(const Instr& instr, const Transfer& transfer, int l
 
 void Machine::read_matrix(
     const StartedProduct& started, const MatrixOperand& operand, const SharedMatrix& matrix,
-    int64_t begin, const std::function<void(int64_t row, int64_t depth, const std::byte*)>& fn) {
+    int64_t begin,
+    const std::function<void(int64_t row, int64_t depth, const std::byte*, int count)>& fn) {
   const Array& array = *storage(operand.transfer.storage).array;
   const std::byte* base = shared_ + shared_start(array);
   const int element_bytes = bytes(array.dtype);
@@ -138,10 +139,10 @@ void Machine::read_matrix(
       }
       check_fenced(*started.instr, operand.chunk, started.first);
     }
+    const std::byte* const elements = base + chunk.offset * element_bytes;
+    if (!matrix.transposed) return fn(chunk.row, chunk.depth, elements, operand.chunk.width);
     for (int i = 0; i < operand.chunk.width; ++i) {
-      const bool along_rows = matrix.transposed;
-      fn(chunk.row + (along_rows ? i : 0), chunk.depth + (along_rows ? 0 : i),
-         base + (chunk.offset + i) * element_bytes);
+      fn(chunk.row + i, chunk.depth, elements + i * element_bytes, 1);
     }
   });
 }
@@ -158,22 +159,22 @@ void Machine::multiply_group(const GroupProduct& product, const StartedProduct& 
       const std::byte* registers = register_column(*started.instr, left, started.a + element);
       if (code_.checked) check_initialised(*started.instr, left, started.a + element);
       const int reg = element / per_register;
-      for (int thread = 0; thread < kGroup; ++thread) {
+      for (int thread = 0; thread < kGroup; thread += 4) {
         const int lane = thread % kWarpSize;
         const int row = thread / kWarpSize * 16 + lane / 4 + reg % 2 * 8;
-        const int k = reg / 2 * 4 * per_register + lane % 4 * per_register + element % per_register;
-        sums.set_left(row, k, registers + (started.first + thread) * size);
+        const int k = reg / 2 * 4 * per_register + element % per_register;
+        sums.set_left(row, k, registers + (started.first + thread) * size, 4, per_register);
       }
     }
   } else {
     read_matrix(started, product.left, node.left, started.left,
-                [&](int64_t row, int64_t k, const std::byte* from) {
-                  sums.set_left(static_cast<int>(row), static_cast<int>(k), from);
+                [&](int64_t row, int64_t k, const std::byte* from, int count) {
+                  sums.set_left(static_cast<int>(row), static_cast<int>(k), from, count);
                 });
   }
   read_matrix(started, product.right, node.right, started.right,
-              [&](int64_t column, int64_t k, const std::byte* from) {
-                sums.set_right(static_cast<int>(column), static_cast<int>(k), from);
+              [&](int64_t column, int64_t k, const std::byte* from, int count) {
+                sums.set_right(static_cast<int>(column), static_cast<int>(k), from, count);
               });
   const Storage& sum = storage(product.c.storage);
   const auto columns = static_cast<size_t>(node.columns());
@@ -182,16 +183,15 @@ void Machine::multiply_group(const GroupProduct& product, const StartedProduct& 
     slots[slot] = register_column(*started.instr, sum, started.c + static_cast<int64_t>(slot)) +
                   started.first * 4;
   }
-  std::vector<uint32_t> c(columns);
   for (int row = 0; row < kWgmmaRows; ++row) {
-    const size_t thread = static_cast<size_t>(row / 16 * kWarpSize + row % 8 * 4);
-    const size_t half = static_cast<size_t>(row / 8 % 2);
-    const auto at = [&](size_t column) {
-      return slots[column / 8 * 4 + half * 2 + column % 2] + (thread + column % 8 / 2) * 4;
-    };
-    for (size_t j = 0; j < columns; ++j) std::memcpy(&c[j], at(j), 4);
-    sums.add_row(row, c.data());
-    for (size_t j = 0; j < columns; ++j) std::memcpy(at(j), &c[j], 4);
+    const int thread = row / 16 * kWarpSize + row % 8 * 4;
+    for (size_t block = 0; block < columns / kColumnsTogether; ++block) {
+      const size_t slot = block * 4 + static_cast<size_t>(row / 8 % 2 * 2);
+      const auto at = [&](size_t of) {
+        return reinterpret_cast<uint32_t*>(slots[of] + thread * 4);
+      };
+      sums.add(row, static_cast<int>(block), at(slot), at(slot + 1));
+    }
   }
 }
 

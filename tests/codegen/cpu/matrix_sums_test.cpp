@@ -65,17 +65,18 @@ uint32_t modelled(const Recorded& sum) {
   const DType dtype = sum.dtype == "tf32" ? DType::f32 : dtype_from_name(sum.dtype).value();
   const auto count = static_cast<int>(sum.a.size());
   const bool by_mma = sum.instruction == "mma";
+  const int depth = kMaxDepth / bytes(dtype);  // zeros where the recorded instruction is shorter
   HardwareProduct product(dtype, dtype, by_mma ? ir::Instruction::mma : ir::Instruction::wgmma, 1,
-                          1, count);
+                          1, depth);
   product.clear();
   for (int k = 0; k < count; ++k) {
     const auto at = static_cast<size_t>(k);
     product.set_left(0, k, reinterpret_cast<const std::byte*>(&sum.a[at]));
     product.set_right(0, k, reinterpret_cast<const std::byte*>(&sum.b[at]));
   }
-  uint32_t after = sum.before;
-  product.add_row(0, &after);
-  return after;
+  std::array<uint32_t, 4> even = {sum.before}, odd = {};
+  product.add(0, 0, even.data(), odd.data());
+  return even[0];
 }
 
 /// Checks every sum of the file; returns how many there are.
@@ -132,7 +133,7 @@ TEST_CASE("long sums of 8-bit floats by wgmma lose what is promoted", "[cpu][mat
 }
 
 TEST_CASE("rows of sums have the bits of single sums", "[cpu][matrix]") {
-  constexpr int kRows = 3, kColumns = 9;
+  constexpr int kRows = 3, kColumns = 16;
   std::mt19937 random(11);
   for (const DType dtype : {DType::bf16, DType::f16, DType::f32, DType::e4m3, DType::e5m2}) {
     const bool is_8_bit = bits(dtype) == 8;
@@ -171,8 +172,12 @@ TEST_CASE("rows of sums have the bits of single sums", "[cpu][matrix]") {
       for (int row = 0; row < kRows; ++row) {
         std::array<uint32_t, kColumns> before{}, after{};
         for (uint32_t& one : before) one = draw(true);
-        after = before;
-        product.add_row(row, after.data());
+        for (size_t block = 0; block < kColumns / 8; ++block) {
+          std::array<uint32_t, 8> sums{};  // the even columns, then the odd ones
+          for (size_t j = 0; j < 8; ++j) sums.at(j % 2 * 4 + j / 2) = before.at(block * 8 + j);
+          product.add(row, static_cast<int>(block), sums.data(), &sums[4]);
+          for (size_t j = 0; j < 8; ++j) after.at(block * 8 + j) = sums.at(j % 2 * 4 + j / 2);
+        }
         for (size_t j = 0; j < kColumns; ++j) {
           CAPTURE(dtype, round, row, j, before[j]);
           REQUIRE(after[j] == sum_of_products(before[j], &a[static_cast<size_t>(row * depth)],
