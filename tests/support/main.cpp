@@ -9,6 +9,7 @@
 #include "codegen/lower.h"
 #include "tests/support/catch.h"
 #include "tests/support/device_tensor.h"
+#include "tests/support/run_kernel.h"
 
 namespace tessera::test {
 namespace {
@@ -34,6 +35,7 @@ int main(int argc, char** argv) {
   }
   tessera::codegen::verify_passes(true);
   const int result = Catch::Session().run(argc, argv);
+  std::cout << tessera::test::compared_programs();
   if (result == 0) {
     for (const std::string& reason : tessera::test::skips())
       std::cout << "SKIPPED: " << reason << "\n";

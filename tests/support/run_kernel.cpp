@@ -1,7 +1,11 @@
 #include "tests/support/run_kernel.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstdlib>
+#include <iterator>
+#include <optional>
 #include <set>
 
 #include "codegen/cuda/emit.h"
@@ -33,6 +37,17 @@ std::function<void(const ir::Kernel&)>& kernel_watcher() {
   return watcher;
 }
 
+/// The program for a target; nothing if its blocks have too little shared memory, or if the author asks for an
+/// instruction that it has not.
+std::optional<codegen::Program> program_for(const ir::Kernel& kernel, Target target) {
+  try {
+    return codegen::lower(kernel, target);
+  } catch (const Error& error) {
+    if (error.code() != "GEMM" && error.code() != "SMEM_LIMIT") throw;
+    return std::nullopt;
+  }
+}
+
 /// Every distinct text once per process, for the oldest target that takes it and the newest: these
 /// are minutes of NVRTC, and a test compiles what is shipped for all targets (R22.12).
 void check_compiles(const ir::Kernel& kernel) {
@@ -45,15 +60,19 @@ void check_compiles(const ir::Kernel& kernel) {
     const bool has_clusters = target != "sm_80" && target != "sm_89";
     if (nvrtc->supports(target) && (kernel.cluster <= 1 || has_clusters)) targets.push_back(target);
   }
-  if (targets.size() > 2) targets = {targets.front(), targets.back()};
-  for (const std::string& target : targets) {
-    const std::string text =
-        codegen::cuda::emit(codegen::lower(kernel, parse_target(target).value())).text;
-    if (!seen.insert(target + text).second) continue;
+  const auto compiles_for = [&](const std::string& target) {
+    const auto program = program_for(kernel, parse_target(target).value());
+    if (!program) return false;
+    const std::string text = codegen::cuda::emit(*program).text;
+    if (!seen.insert(target + text).second) return true;
     const Compiled compiled = nvrtc->compile(text, target);
     CAPTURE(kernel.name, target, compiled.log);
     CHECK(compiled.ok);
-  }
+    return true;
+  };
+  const auto oldest = std::find_if(targets.begin(), targets.end(), compiles_for);
+  static_cast<void>(
+      std::find_if(targets.rbegin(), std::make_reverse_iterator(oldest), compiles_for));
 }
 
 bool has_float_products(const ir::Body& body) {
@@ -65,16 +84,28 @@ bool has_float_products(const ir::Body& body) {
   });
 }
 
-/// The program for sm_80 as text; nothing if it has no such program or is that of sm_90a.
+/// Kernels that ran on the executor for sm_80 too, those that have one program for sm_80 and sm_90a, and those that
+/// have none for sm_80.
+struct Compared {
+  int64_t different = 0, same = 0, newer = 0;
+};
+
+Compared& compared() {
+  static Compared counts;
+  return counts;
+}
+
+/// True if the kernel has a program for sm_80 that is not that of sm_90a, statement by statement.
 bool differs_on_sm_80(const ir::Kernel& kernel) {
-  try {
-    codegen::Program older = codegen::lower(kernel, {8, 0, 0});
-    older.target = Target();
-    return codegen::to_string(older) != codegen::to_string(codegen::lower(kernel));
-  } catch (const Error& error) {
-    if (error.code() != "GEMM") throw;
-    return false;  // the author asks for wgmma
+  auto older = program_for(kernel, {8, 0, 0});
+  if (!older) {
+    ++compared().newer;
+    return false;
   }
+  older->target = Target();
+  const bool differs = codegen::to_string(*older) != codegen::to_string(codegen::lower(kernel));
+  ++(differs ? compared().different : compared().same);
+  return differs;
 }
 
 void run(const ir::Kernel& kernel, const std::vector<TensorView>& views) {
@@ -128,6 +159,15 @@ void run_kernel(const ir::Kernel& kernel, const std::vector<const HostTensor*>& 
     CAPTURE(kernel.name, i);
     CHECK(result.raw() == tensors[i]->raw());
   }
+}
+
+std::string compared_programs() {
+  const auto [different, same, newer] = compared();
+  if (different + same + newer == 0) return {};
+  return fmt::format(
+      "{} runs of kernels for sm_90a: {} ran for sm_80 too, {} have the same program there, {} "
+      "have none\n",
+      different + same + newer, different, same, newer);
 }
 
 std::string cuda_text(const ir::Kernel& kernel) {

@@ -29,6 +29,9 @@ void run_kernel(const ir::Kernel& kernel, const std::vector<const HostTensor*>& 
 /// for tensors that share memory.
 void run_on_executor(const ir::Kernel& kernel, const std::vector<TensorView>& views);
 
+/// A line that says how many runs of run_kernel were for two targets; empty if there was none.
+std::string compared_programs();
+
 /// Called with every kernel that a thorough run_kernel is given, before it runs.
 void watch_kernels(std::function<void(const ir::Kernel&)> watcher);
 
