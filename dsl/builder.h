@@ -261,7 +261,7 @@ class TESSERA_API Builder {
   /// In place of an index: the whole dimension stays free.
   ///   k.copy(q(batch, k.all, head), tile);   // q: [batch, length, heads, dim]
   static constexpr All all{};
-  /// A buffer of the block, which all its threads see. SMEM_LIMIT if the block needs more than 227 KiB.
+  /// A buffer of the block, which all its threads see. SMEM_LIMIT if the block needs more than its target has: 227 KiB on sm_90.
   /// Buffers that are not in use together, such as the tiles of a pipelined loop and what comes after it,
   /// share memory where that lets more blocks run.
   Ref shared(DType dtype, std::vector<int64_t> shape, std::string name = "tile",

@@ -21,9 +21,6 @@ namespace {
 
 constexpr int64_t kArenaAlign = 128;
 constexpr int64_t kMbarrierBytes = 8;  // size and alignment
-// The largest target's; smaller devices report at load.
-constexpr int kDeviceThreads = facts_of({9, 0, 'a'}).threads;
-constexpr int64_t kArenaLimit = facts_of({9, 0, 'a'}).shared_memory;
 
 int64_t round_up(int64_t bytes, int64_t align) {
   return (bytes + align - 1) / align * align;
@@ -33,16 +30,14 @@ int64_t bytes_of(const Array& array) {
   return round_up((array.size * bits(array.dtype) + 7) / 8, kArenaAlign);
 }
 
-/// Blocks of an SM, as far as their arena and their threads go.
-int64_t blocks_of(int64_t arena, int threads) {
-  return std::min<int64_t>(kDeviceThreads / threads, kArenaLimit / std::max<int64_t>(arena, 1));
-}
-
 /// Places of a program's arrays.
 class Arena {
  public:
   explicit Arena(const Program& program, std::vector<std::shared_ptr<Array>> arrays)
-      : program_(program), arrays_(std::move(arrays)), lifetimes_(shared_lifetimes(program)) {}
+      : facts_(facts_of(program.target)),
+        threads_(program.threads),
+        arrays_(std::move(arrays)),
+        lifetimes_(shared_lifetimes(program)) {}
 
   /// Gives each array its place and returns the size of the arena.
   int64_t place() {
@@ -50,13 +45,13 @@ class Arena {
     for (const auto& array : arrays_) {
       if (!array->is_mbarriers()) sum += bytes_of(*array);
     }
-    const int64_t most = kDeviceThreads / program_.threads;
-    if (blocks_of(sum, program_.threads) >= most) return place(Sharing::no);
+    const int64_t most = facts_.threads / threads_;
+    if (blocks_of(sum) >= most) return place(Sharing::no);
     const int64_t end = place(Sharing::yes);
-    const int64_t blocks = blocks_of(end, program_.threads);
+    const int64_t blocks = blocks_of(end);
     if (blocks >= most || !any_in_flight()) return end;
     const int64_t with_waits = place(Sharing::after_waits);
-    if (blocks_of(with_waits, program_.threads) > blocks) return with_waits;
+    if (blocks_of(with_waits) > blocks) return with_waits;
     return place(Sharing::yes);
   }
 
@@ -88,6 +83,12 @@ class Arena {
 
  private:
   enum class Sharing : uint8_t { no, yes, after_waits };
+
+  /// Blocks of a multiprocessor, as far as their arena and their threads go.
+  int64_t blocks_of(int64_t arena) const {
+    return std::min<int64_t>(facts_.threads / threads_,
+                             facts_.shared_memory / std::max<int64_t>(arena, 1));
+  }
 
   static size_t end_of(const Lifetime& lifetime) {
     return lifetime.ends_if_awaited.value_or(lifetime.last);
@@ -136,19 +137,21 @@ class Arena {
     return end;
   }
 
-  const Program& program_;
+  const TargetFacts facts_;
+  const int threads_;  // of the block
   const std::vector<std::shared_ptr<Array>> arrays_;
   const std::map<const Array*, Lifetime> lifetimes_;
 };
 
 void require_room(const Program& program) {
-  if (program.shared_bytes <= kArenaLimit) return;
+  const int64_t limit = facts_of(program.target).shared_memory;
+  if (program.shared_bytes <= limit) return;
   ErrorFields fields;
   fields.kind = ErrorKind::program;
   fields.op = program.name;
   fields.code = "SMEM_LIMIT";
   fields.what = "the block needs more shared memory than there is";
-  fields.expected = fmt::format("at most {} bytes", kArenaLimit);
+  fields.expected = fmt::format("at most {} bytes on {}", limit, to_string(program.target));
   for (const ArrayRef& array : program.shared) {
     fields.got += fmt::format("{}{} {} bytes", fields.got.empty() ? "" : ", ", array->name,
                               array->size * bits(array->dtype) / 8);

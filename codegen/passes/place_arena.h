@@ -12,7 +12,8 @@
 
 namespace tessera::codegen {
 
-/// Assumes arrange_shared. Adds waits for all groups. Returns one note per array, for `explain`. Throws SMEM_LIMIT beyond 227 KiB.
+/// Assumes arrange_shared. Adds waits for all groups. Returns one note per array, for `explain`. Throws SMEM_LIMIT
+/// beyond what a block of the program's target may have.
 std::vector<std::string> place_arena(Program& program);
 
 }  // namespace tessera::codegen

@@ -5,7 +5,8 @@
 // aligned at the end: row i of Lq sees key j of Lk up to i + Lk - Lq, the window shifts both edges. The mask
 // is applied to blocks at an edge only.
 //
-// Plain form    each of four warps has 16 rows; the copies of the next block run ahead where memory allows it
+// Plain form    each of four warps has 16 rows; the copies of the next block run ahead where memory allows it,
+//               else keys and values take turns in one tile
 // By roles      one warp loads, in turn tiles of keys and of values, into one ring; groups of four warps multiply
 //               64 rows each. The scores of the next block are issued before p v of this one, so the tensor
 //               cores are busy while p is computed.
@@ -71,7 +72,9 @@ class ForwardKernel {
     OnlineSoftmax softmax(k_, dtype(), rows_, keys_, s_.value_width, c_);
     auto q_tile = k_.shared(dtype(), {rows_, s_.width}, "q_tile");
     auto k_tile = k_.shared(dtype(), {keys_, s_.width}, "k_tile");
-    auto v_tile = k_.shared(dtype(), {keys_, s_.value_width}, "v_tile");
+    // Where both do not fit, values take the place of keys: the pair of widths that needs it has the wider keys.
+    auto v_tile = s_.tile.stages > 0 ? k_.shared(dtype(), {keys_, s_.value_width}, "v_tile")
+                                     : k_tile.tile({0, 0}, {keys_, s_.value_width});
     k_.copy(q_box(), q_tile);
     softmax.start();
     const auto body = [&](Value j) {

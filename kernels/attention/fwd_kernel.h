@@ -10,7 +10,7 @@ namespace tessera::kernels::attention {
 /// The tile and the form of the kernel; no bit of the result depends on them.
 struct ForwardTile {
   int32_t rows;      // queries
-  int32_t stages;    // tiles of keys or of values on their way; 0: none
+  int32_t stages;    // tiles of keys or of values on their way; 0: none, and one tile for both
   int32_t by_roles;  // 1: one role loads, another multiplies
   /// By roles. 1: as many blocks as run at once, each of them takes several tiles.
   int32_t is_persistent = 0;

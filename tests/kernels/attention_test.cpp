@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "kernels/attention/fwd_kernel.h"
+#include "kernels/jit/target.h"
 #include "tests/support/ops/attention_cases.h"
 #include "tests/support/ops/golden.h"
 #include "tests/support/ops/mutants.h"
@@ -113,6 +114,18 @@ TEST_CASE("attention_fwd has the bits of its definition, whatever the tile and w
       check_bits(want, run_form(in, params, tile, "sm_90a", schedule++));
     }
   }
+}
+
+TEST_CASE("heads of 192 and 128 take one tile in turns where memory is small, in the same bits",
+          "[attention][targets]") {
+  const HostTensors in = normal_inputs({1, 70, 2, 192}, {1, 300, 1, 192}, 128);
+  const auto on = [&](const char* target) {
+    const kernels::jit::TargetScope scope(parse_target(target).value());
+    return op_runner("attention_fwd", Device::cpu())(in, {{"causal", true}});
+  };
+  const HostTensors want = on("sm_80");  // room for both
+  check_bits(want, on("sm_89"));
+  check_bits(want, on("sm_120a"));
 }
 
 TEST_CASE("mistakes in the last bits of attention_fwd change bits of its definition",

@@ -3,6 +3,7 @@
 #include "codegen/cpu/executor.h"
 #include "codegen/cuda/emit.h"
 #include "codegen/lower.h"
+#include "dsl/base/target_facts.h"
 #include "tests/support/catch.h"
 #include "tests/support/matchers.h"
 #include "tests/support/nvrtc.h"
@@ -177,9 +178,11 @@ TEST_CASE("loops whose tiles make place compile for every target", "[language][n
     if (!nvrtc->supports(target)) continue;
     for (const Copied how : {Copied::in_pieces, Copied::in_bulk, Copied::as_boxes}) {
       if (how == Copied::as_boxes && parse_target(target)->major < 9) continue;
-      const ir::Kernel kernel = two_loops(80, 32 * kKib, how);
-      const std::string text =
-          codegen::cuda::emit(codegen::lower(kernel, parse_target(target).value())).text;
+      // 160 KiB, or 80 where a block may have 99.
+      const Target of = parse_target(target).value();
+      const int64_t half = facts_of(of).shared_memory < 160 * kKib ? 1 : 2;
+      const ir::Kernel kernel = two_loops(40 * half, 16 * half * kKib, how);
+      const std::string text = codegen::cuda::emit(codegen::lower(kernel, of)).text;
       const Compiled compiled = nvrtc->compile(text, target);
       CAPTURE(target, static_cast<int>(how), compiled.log);
       CHECK(compiled.ok);

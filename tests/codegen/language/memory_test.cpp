@@ -361,6 +361,7 @@ TEST_CASE("a block that needs more shared memory than there is names its buffers
   const std::string text = error_of([&] { cuda_text(kernel); });
   CHECK(text.find("[SMEM_LIMIT]") != std::string::npos);
   CHECK(text.find("first 131072 bytes, second 131072 bytes") != std::string::npos);
+  CHECK(text.find("at most 232448 bytes on sm_90a") != std::string::npos);
 }
 
 TEST_CASE("an extent so large that tile indices would overflow is refused", "[language]") {

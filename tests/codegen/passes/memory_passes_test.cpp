@@ -1,5 +1,7 @@
 // arrange_shared, place_arena, place_declarations, insert_cluster_exit_barrier and check_convergence on small programs of the thread IR.
 
+#include <fmt/format.h>
+
 #include "codegen/passes/arrange_shared.h"
 #include "codegen/passes/check_convergence.h"
 #include "codegen/passes/insert_cluster_exit_barrier.h"
@@ -77,6 +79,40 @@ TEST_CASE("an arena beyond what a block may have is refused", "[passes]") {
   const std::string text = test::error_of([&] { codegen::place_arena(program); });
   CHECK(text.find("the block needs more shared memory than there is") != std::string::npos);
   CHECK(text.find("SMEM_LIMIT") != std::string::npos);
+}
+
+TEST_CASE("the room of an arena is that of the target, which the error names", "[passes]") {
+  // 156 KiB: more than a block of sm_89 or sm_120 may have.
+  for (const char* name : {"sm_80", "sm_87", "sm_89", "sm_90", "sm_90a", "sm_100a", "sm_120a"}) {
+    codegen::Program program =
+        read_body(32, "shared a: f32[40000]", "store a[open] = 1 at [thread], proved");
+    program.target = parse_target(name).value();
+    codegen::arrange_shared(program);
+    const std::string text = test::error_of([&] { codegen::place_arena(program); });
+    CAPTURE(name, text);
+    const bool is_small = name == std::string("sm_89") || name == std::string("sm_120a");
+    CHECK(text.empty() == !is_small);
+    if (!is_small) continue;
+    CHECK(text.find(fmt::format("expected  at most 101376 bytes on {}", name)) !=
+          std::string::npos);
+    CHECK(text.find("a 160000 bytes") != std::string::npos);
+  }
+}
+
+TEST_CASE("arrays overlap where that lets more blocks run on the target", "[passes]") {
+  // 2 x 52 KiB and 1024 threads: sm_90 runs two such blocks at once, sm_80 only one, sm_120 none.
+  const auto arena_on = [](const char* name) {
+    codegen::Program program = read_body(1024, "shared a: f32[13312]\nshared b: f32[13312]", R"(
+    store a[open] = 1 at [thread], proved
+    store b[open] = 2 at [thread], proved)");
+    program.target = parse_target(name).value();
+    codegen::arrange_shared(program);
+    codegen::place_arena(program);
+    return program.shared_bytes / 1024;
+  };
+  CHECK(arena_on("sm_90a") == 104);
+  CHECK(arena_on("sm_80") == 52);
+  CHECK(arena_on("sm_120a") == 52);
 }
 
 TEST_CASE("registers are declared once, before the comment of their first statement", "[passes]") {
