@@ -1,12 +1,14 @@
 // Runs the examples of every op on the GPU and prints the digest of each output; without a GPU
 // brings their kernels to cubins for sm_90a and prints their keys and the digests of these. With
 // the word "no-compiler" it fails if that has opened libnvrtc. With the word "text" it prints the digests
-// of the kernels' CUDA texts and compiles nothing; with "bench" it brings the kernels of the benchmark cases to the
-// device, or to cubins, and launches nothing. Other words are names of ops: those, in that order.
+// of the kernels' CUDA texts and compiles nothing, for sm_90a or the target that a word names; with "bench" it brings the
+// kernels of the benchmark cases to the device, or to cubins, and launches nothing; with both it prints the digests of those
+// too. Other words are names of ops: those, in that order.
 
 #include <dlfcn.h>
 #include <fmt/format.h>
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -54,9 +56,9 @@ void compile(const kernels::OpInfo& op, const kernels::BenchCase& example) {
   }
 }
 
-void lower(const kernels::OpInfo& op, const kernels::BenchCase& example) {
-  for (const runtime::KernelRequest& request : tools::requests_of(op, example, {9, 0, 'a'})) {
-    const KernelSource source = request.emit();
+void lower(const kernels::OpInfo& op, const kernels::BenchCase& example, Target target) {
+  for (const runtime::KernelRequest& request : tools::requests_of(op, example, target)) {
+    const KernelSource source = request.emit(target);
     print_digest(op, example, source.entry, source.text);
   }
 }
@@ -69,16 +71,19 @@ void prepare(const kernels::OpInfo& op, const kernels::BenchCase& one) {
   kernels::jit::prepare([&] { op.run(views, params, nullptr); });
 }
 
-enum class Work { run, texts, bench };
+struct Work {
+  bool texts = false, bench = false;
+  Target target = {9, 0, 'a'};  // of texts
+};
 
-void work_on(const kernels::OpInfo& op, const kernels::BenchCase& one, Work work) {
-  const bool has_gpu = work != Work::texts && runtime::num_devices() > 0;
-  if (work == Work::texts) {
-    lower(op, one);
+void work_on(const kernels::OpInfo& op, const kernels::BenchCase& one, const Work& work) {
+  const bool has_gpu = !work.texts && runtime::num_devices() > 0;
+  if (work.texts) {
+    lower(op, one, work.target);
   } else if (!has_gpu) {
     compile(op, one);
   } else {
-    work == Work::bench ? prepare(op, one) : run(op, one);
+    work.bench ? prepare(op, one) : run(op, one);
   }
 }
 
@@ -90,16 +95,18 @@ bool is_mapped(const char* library) {
 
 int main(int argc, char** argv) {
   bool without_compiler = false;
-  Work work = Work::run;
+  Work work;
   std::vector<kernels::OpInfo> ops;
   for (int i = 1; i < argc; ++i) {
     const std::string_view word = argv[i];
     if (word == "no-compiler") {
       without_compiler = true;
     } else if (word == "text") {
-      work = Work::texts;
+      work.texts = true;
     } else if (word == "bench") {
-      work = Work::bench;
+      work.bench = true;
+    } else if (const std::optional<Target> target = parse_target(word)) {
+      work.target = *target;
     } else {
       ops.push_back(kernels::find_op(std::string(word)));
     }
@@ -107,7 +114,10 @@ int main(int argc, char** argv) {
   if (ops.empty()) ops.assign(kernels::ops().begin(), kernels::ops().end());
   int failures = 0;
   for (const kernels::OpInfo& op : ops) {
-    for (const kernels::BenchCase& example : work == Work::bench ? op.bench : op.examples) {
+    std::vector<kernels::BenchCase> cases;
+    if (work.texts || !work.bench) cases = op.examples;
+    if (work.bench) cases.insert(cases.end(), op.bench.begin(), op.bench.end());
+    for (const kernels::BenchCase& example : cases) {
       try {
         work_on(op, example, work);
       } catch (const Error& error) {
