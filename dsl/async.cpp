@@ -46,19 +46,19 @@ AsyncToken Builder::copy_async(const Ref& from, const Ref& to, SourceLoc loc) {
   ir::Copy terms;
   if (is_store(from, to)) {
     const int token = recorder_->stores++;
-    terms.engine = ir::Engine::tensor;
+    terms.plan.engine = ir::Engine::tensor;
     terms.token = token;
     copy(from, to, std::move(terms), loc);
     return {token, recorder_->scope(), true};
   }
-  terms.mode = ir::CopyMode::async;
+  terms.plan.when = ir::CopyTime::awaited;
   copy(from, to, std::move(terms), loc);
   return committed(loc);
 }
 
 AsyncToken Builder::copy_async(const Rows& from, const Ref& to, SourceLoc loc) {
   check_async(*recorder_, from.of(), to, loc);
-  copy_rows(from, to, true, ir::CopyMode::async, loc);
+  copy_rows(from, to, true, ir::CopyTime::awaited, loc);
   return committed(loc);
 }
 

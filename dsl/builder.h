@@ -700,10 +700,9 @@ class TESSERA_API Builder {
   void endless_loop(const std::function<void(const Value&)>& body, SourceLoc loc);
   void parallel_loop(std::vector<int64_t> extents,
                      const std::function<void(const std::vector<Value>&)>& body, SourceLoc loc,
-                     std::string label = {}, bool gathers = false,
-                     ir::CopyMode mode = ir::CopyMode::plain);
+                     std::string label = {}, std::optional<ir::CopyPlan> plan = {});
   void copy(const Ref& from, const Ref& to, ir::Copy terms, SourceLoc loc);
-  void copy_rows(const Rows& rows, const Ref& tile, bool gathers, ir::CopyMode mode, SourceLoc loc);
+  void copy_rows(const Rows& rows, const Ref& tile, bool gathers, ir::CopyTime when, SourceLoc loc);
   AsyncToken committed(SourceLoc loc);
   Ref tensor(std::string name, DType dtype, std::vector<Arg> shape, TensorOptions options,
              bool is_output, SourceLoc loc);

@@ -95,13 +95,12 @@ void require_arity(const Recorder& recorder, size_t extents, int arity, SourceLo
 
 void Builder::parallel_loop(std::vector<int64_t> extents,
                             const std::function<void(const std::vector<Value>&)>& body,
-                            SourceLoc loc, std::string label, bool gathers, ir::CopyMode mode) {
+                            SourceLoc loc, std::string label, std::optional<ir::CopyPlan> plan) {
   static const char* const kNames[] = {"i", "j", "k", "l"};
   ir::Loop loop;
   loop.kind = ir::LoopKind::parallel;
-  loop.gathers = gathers;
+  loop.plan = plan;
   loop.label = std::move(label);
-  loop.mode = mode;
   loop.extents = constant_shape(*recorder_, extents, "parallel", loc);
   loop.begin = ir::index(0);
   loop.step = ir::index(1);

@@ -61,99 +61,44 @@ void require_space(const Recorder& r, const Ref& ref, const char* role, bool sha
          shared ? "copy it into k.shared(...) first" : "");
 }
 
-/// What a product takes of a fragment along one axis, in steps of its instruction.
-struct OperandRange {
-  int64_t whole, first, extent, step;
-
-  /// True if `owners` warps along the axis hold the range in equal shares.
-  bool is_shared_by(int64_t owners) const {
-    const int64_t parts = layout::equal_parts(whole, first, extent, owners);
-    return parts != 0 && whole % (step * owners * parts) == 0;
-  }
-};
-
-/// The ranges of the fragments of a product along m, n and k.
-class Ranges {
- public:
-  std::vector<OperandRange> m, n, k;
-  bool has_parts = false;
-
-  /// Adds both axes of an operand or of the product, if it is a fragment.
-  void add(const Recorder& r, const Ref& ref, const char* role, std::vector<OperandRange>& rows,
-           int64_t row_step, std::vector<OperandRange>& columns, int64_t column_step,
-           SourceLoc loc) {
-    const ir::Region& region = ref.region();
-    if (region.buffer->space != ir::Space::fragment) return;
-    if (!is_whole(region)) {
-      has_parts = true;
-      const auto begins = [&](size_t dim, int64_t step) {
-        return ir::is_constant(region.offsets[dim]) && region.offsets[dim]->integer % step == 0;
-      };
-      if (!begins(0, row_step) || !begins(1, column_step)) {
-        r.fail("GEMM",
-               fmt::format(
-                   "the part of '{}' that is {} of a gemm begins inside of a matrix instruction",
-                   region.buffer->name, role),
-               loc, fmt::format("constant offsets, multiples of {} and {}", row_step, column_step),
-               fmt::format("[{}, {}]", to_string(region.offsets[0]), to_string(region.offsets[1])));
-      }
-    }
-    const size_t first = region.buffer->shape.size() - 2;  // after the depths
-    rows.push_back(range(region, first, row_step));
-    columns.push_back(range(region, first + 1, column_step));
-  }
-
- private:
-  static OperandRange range(const ir::Region& region, size_t dim, int64_t step) {
-    return {region.buffer->shape[dim]->integer, region.offsets[dim]->integer,
-            region.extents[dim]->integer, step};
-  }
-};
-
-bool are_shared_by(const std::vector<OperandRange>& ranges, int64_t owners) {
-  return std::all_of(ranges.begin(), ranges.end(),
-                     [&](const OperandRange& range) { return range.is_shared_by(owners); });
+/// Requires a part of a fragment to begin at a whole number of steps of the instructions.
+void require_steps(const Recorder& r, const Ref& ref, const char* role, int64_t row_step,
+                   int64_t column_step, SourceLoc loc) {
+  const ir::Region& region = ref.region();
+  if (region.buffer->space != ir::Space::fragment || is_whole(region)) return;
+  const auto begins = [&](size_t dim, int64_t step) {
+    return ir::is_constant(region.offsets[dim]) && region.offsets[dim]->integer % step == 0;
+  };
+  if (begins(0, row_step) && begins(1, column_step)) return;
+  r.fail("GEMM",
+         fmt::format("the part of '{}' that is {} of a gemm begins inside of a matrix instruction",
+                     region.buffer->name, role),
+         loc, fmt::format("constant offsets, multiples of {} and {}", row_step, column_step),
+         fmt::format("[{}, {}]", to_string(region.offsets[0]), to_string(region.offsets[1])));
 }
 
-/// All grids of the block's warps that divide the product and the parts of fragments, ordered by operand
-/// traffic per warp, then by more rows.
-layout::WarpGrid choose_warps(const Recorder& r, int64_t m, int64_t n, const Ranges& ranges,
-                              const GemmOptions& options, SourceLoc loc) {
+/// Requires warps along k to have whole operands in registers.
+void require_whole_depth(const Recorder& r, const Ref& ref, size_t axis, int depths,
+                         SourceLoc loc) {
+  const ir::Region& region = ref.region();
+  if (region.buffer->space != ir::Space::fragment || depths == 1) return;
+  const int64_t extent = region.extents[axis]->integer;
+  const int64_t whole = region.buffer->shape[axis]->integer;
+  if (extent == whole) return;
+  r.fail("GEMM", "warps along k share a part of an operand in registers", loc,
+         "warp_depths = 1, or the whole fragment",
+         fmt::format("{} of {} along k, warp_depths {}", extent, whole, depths));
+}
+
+void require_warps(const Recorder& r, int depths, SourceLoc loc) {
   if (r.num_threads() % 32 != 0) {
     r.fail("PARTIAL_WARP", "a gemm needs whole warps", loc, "a block size that is a multiple of 32",
            fmt::format("{} threads", r.num_threads()));
   }
-  const int64_t depths = options.warp_depths;
   if (depths < 1 || r.num_threads() / 32 % depths != 0) {
     r.fail("GEMM", "warp_depths does not divide the warps of the block", loc,
            fmt::format("a divisor of {}", r.num_threads() / 32), fmt::format("{}", depths));
   }
-  const int64_t warps = r.num_threads() / 32 / depths;
-  layout::WarpGrid best{0, 0, depths};
-  for (int64_t rows = warps; rows > 0; --rows) {
-    if (warps % rows != 0) continue;
-    const layout::WarpGrid grid{rows, warps / rows, depths};
-    if (m % (16 * grid.rows) != 0 || n % (8 * grid.columns) != 0) continue;
-    if (!are_shared_by(ranges.m, grid.rows) || !are_shared_by(ranges.n, grid.columns)) continue;
-    if (options.warp_rows != 0 && options.warp_rows != grid.rows) continue;
-    if (options.warp_columns != 0 && options.warp_columns != grid.columns) continue;
-    const auto traffic = [&](const layout::WarpGrid& g) { return m / g.rows + n / g.columns; };
-    if (best.rows == 0 || traffic(grid) < traffic(best)) best = grid;
-  }
-  if (best.rows == 0) {
-    const auto wanted = [](int count) {
-      return count == 0 ? std::string("any") : fmt::format("{}", count);
-    };
-    r.fail(
-        "GEMM", "the warps of the block do not divide the product", loc,
-        fmt::format(
-            "m a multiple of 16 x warp_rows, n of 8 x warp_columns, warp_rows x "
-            "warp_columns = number of warps for each depth{}",
-            ranges.has_parts ? "; equal parts of a fragment along an axis of several warps" : ""),
-        fmt::format("m {}, n {}, {} warps, warp_rows {}, warp_columns {}", m, n, warps,
-                    wanted(options.warp_rows), wanted(options.warp_columns)));
-  }
-  return best;
 }
 
 }  // namespace
@@ -195,24 +140,18 @@ void Builder::gemm(const Ref& a, const Ref& b, const Ref& c, GemmOptions options
            fmt::format("the product '{}' of a gemm has the wrong dtype", c.region().buffer->name),
            loc, std::string(name(expected)), std::string(name(c.dtype())));
   }
-  Ranges ranges;
   const int64_t step_of_one = step_of(a.dtype());
-  ranges.add(r, a, "the left operand", ranges.m, 16, ranges.k, step_of_one, loc);
-  ranges.add(r, b, "the right operand", ranges.k, step_of_one, ranges.n, 8, loc);
-  ranges.add(r, c, "the product", ranges.m, 16, ranges.n, 8, loc);
-  const layout::WarpGrid warps = choose_warps(r, left[0], right[1], ranges, options, loc);
+  require_steps(r, a, "the left operand", 16, step_of_one, loc);
+  require_steps(r, b, "the right operand", step_of_one, 8, loc);
+  require_steps(r, c, "the product", 16, 8, loc);
+  require_warps(r, options.warp_depths, loc);
   if (options.promote < 0 || options.promote % 32 != 0) {
     r.fail("GEMM", "promote is no whole number of matrix instructions", loc,
            "a multiple of 32, or 0", fmt::format("{}", options.promote));
   }
-  const int64_t step = step_of_one * warps.depths;
-  for (const OperandRange& range : ranges.k) {
-    if (range.extent == range.whole || warps.depths == 1) continue;
-    r.fail(
-        "GEMM", "warps along k share a part of an operand in registers", loc,
-        "warp_depths = 1, or the whole fragment",
-        fmt::format("{} of {} along k, warp_depths {}", range.extent, range.whole, warps.depths));
-  }
+  const int64_t step = step_of_one * options.warp_depths;
+  require_whole_depth(r, a, 1, options.warp_depths, loc);
+  require_whole_depth(r, b, 0, options.warp_depths, loc);
   if (left[1] % step != 0) {
     r.fail("GEMM", "k is no whole number of matrix instructions", loc,
            fmt::format("a multiple of {} for {}", step, name(a.dtype())),
@@ -222,10 +161,9 @@ void Builder::gemm(const Ref& a, const Ref& b, const Ref& c, GemmOptions options
   node.a = a.region();
   node.b = b.region();
   node.c = c.region();
-  node.warps = warps;
-  node.tf32 = options.tf32;
+  node.plan.grid = {options.warp_rows, options.warp_columns, options.warp_depths};
   node.instruction = options.instruction;
-  node.is_grid_given = options.warp_rows != 0 || options.warp_columns != 0;
+  node.tf32 = options.tf32;
   if (is_float(a.dtype()) && bits(a.dtype()) == 8) node.promote = options.promote;
   recorder_->add({std::move(node), loc});
 }

@@ -86,8 +86,14 @@ Ref Ref::index(std::vector<Arg> indices) const {
       part.terms.tile_indices.push_back({part.offsets[d], begin, extent});
     }
   }
-  Ref result(recorder_, std::move(part), loc);
+  Ref result = derived(std::move(part), loc);
   if (result.region_.order.empty()) result.name_ = recorder_->new_name(buffer);
+  return result;
+}
+
+Ref Ref::derived(ir::Region region, SourceLoc loc) const {
+  Ref result(recorder_, std::move(region), loc);
+  result.is_bulk_ = is_bulk_;
   return result;
 }
 
@@ -96,7 +102,8 @@ Ref::Ref(const Ref& other)
     : recorder_(other.recorder_),
       region_(other.region_),
       loc_(other.loc_),
-      name_(other.name_ == 0 ? 0 : recorder_->copy_name(other.name_)) {}
+      name_(other.name_ == 0 ? 0 : recorder_->copy_name(other.name_)),
+      is_bulk_(other.is_bulk_) {}
 
 Ref Ref::operator()(Arg i) const {
   return index({std::move(i)});
@@ -156,7 +163,7 @@ Ref Ref::tile(std::vector<Arg> offsets, std::vector<int64_t> extents, SourceLoc 
           {part.offsets[d], begin, extent - ir::index(extents[i] - 1)});
     }
   }
-  return Ref(recorder_, std::move(part));
+  return derived(std::move(part));
 }
 
 Ref Ref::transposed(SourceLoc loc) const {
@@ -166,7 +173,7 @@ Ref Ref::transposed(SourceLoc loc) const {
   }
   ir::Region part = region_;
   std::swap(part.order[part.order.size() - 1], part.order[part.order.size() - 2]);
-  return Ref(recorder_, std::move(part));
+  return derived(std::move(part));
 }
 
 Ref Ref::reshape(std::vector<int64_t> shape, SourceLoc loc) const {
@@ -231,7 +238,7 @@ Ref Ref::bulk(SourceLoc loc) const {
                     buffer.is_output ? "an output" : "one that may be the memory of an output");
   }
   Ref part = *this;
-  part.region_.terms.bulk = true;
+  part.is_bulk_ = true;
   return part;
 }
 

@@ -58,7 +58,7 @@ Rows Ref::rows(int64_t count, std::function<std::vector<Value>(const Value&)> pl
 }
 
 void Builder::copy(const Rows& from, const Ref& to, SourceLoc loc) {
-  copy_rows(from, to, true, ir::CopyMode::plain, loc);
+  copy_rows(from, to, true, ir::CopyTime::at_once, loc);
 }
 
 void Builder::copy(const Ref& from, const Rows& to, SourceLoc loc) {
@@ -68,10 +68,10 @@ void Builder::copy(const Ref& from, const Rows& to, SourceLoc loc) {
                     fmt::format("copy writes the input tensor '{}'", target.name), loc,
                     "a tensor declared with k.output", "k.input");
   }
-  copy_rows(to, from, false, ir::CopyMode::plain, loc);
+  copy_rows(to, from, false, ir::CopyTime::at_once, loc);
 }
 
-void Builder::copy_rows(const Rows& rows, const Ref& tile, bool gathers, ir::CopyMode mode,
+void Builder::copy_rows(const Rows& rows, const Ref& tile, bool gathers, ir::CopyTime when,
                         SourceLoc loc) {
   const Recorder& r = *recorder_;
   const ir::Buffer& source = *rows.of().region().buffer;
@@ -87,6 +87,9 @@ void Builder::copy_rows(const Rows& rows, const Ref& tile, bool gathers, ir::Cop
   const std::string label = gathers
                                 ? fmt::format("copy rows of {} -> {}", source.name, target.name)
                                 : fmt::format("copy {} -> rows of {}", target.name, source.name);
+  std::optional<ir::CopyPlan> plan;
+  if (gathers) plan = {.when = when};
+  if (gathers && rows.of().is_bulk_) plan->engine = ir::Engine::bulk;
   parallel_loop(
       extents,
       [&](const std::vector<Value>& at) {
@@ -111,7 +114,7 @@ void Builder::copy_rows(const Rows& rows, const Ref& tile, bool gathers, ir::Cop
         if (from.dtype() != to.dtype()) value = cast(to.dtype(), Arg(value, loc));
         recorder_->store(to.region(), value, loc);
       },
-      loc, label, gathers, mode);
+      loc, label, plan);
 }
 
 }  // namespace tessera::dsl

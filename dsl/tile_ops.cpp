@@ -93,13 +93,30 @@ void Builder::copy(const Ref& from, const Ref& to, CopyOptions options, SourceLo
   const ir::Buffer &source = *from.region().buffer, &target = *to.region().buffer;
   const bool stores = source.space == ir::Space::shared && target.space == ir::Space::global;
   ir::Copy terms;
-  terms.engine = options.engine;
-  terms.multicast = options.multicast;
+  terms.plan.engine = options.engine;
+  terms.plan.multicast = options.multicast;
   if (options.multicast == ir::Multicast::required && options.engine != ir::Engine::tensor) {
     recorder_->fail("COPY_ENGINE",
                     fmt::format("copy from '{}' into all blocks of the cluster", source.name), loc,
                     "Engine::tensor", fmt::format("Engine::{}", name(options.engine)),
                     "pass .engine = Engine::tensor, or leave out Multicast::required");
+  }
+  const bool is_word = options.engine == ir::Engine::bulk || options.engine == ir::Engine::threads;
+  if (is_word) {
+    recorder_->fail("COPY_ENGINE",
+                    fmt::format("copy from '{}' to '{}' asks for an engine by another word",
+                                source.name, target.name),
+                    loc, "Engine::automatic, Engine::tensor or Engine::pieces",
+                    fmt::format("Engine::{}", name(options.engine)),
+                    options.engine == ir::Engine::bulk
+                        ? "copy from .bulk()"
+                        : "copy outside of k.pipelined and ring.fill");
+  }
+  if (from.is_bulk_ && options.engine != ir::Engine::automatic) {
+    recorder_->fail(
+        "COPY_ENGINE",
+        fmt::format("'{}' cannot be copied to '{}' by two engines", source.name, target.name), loc,
+        fmt::format("Engine::{} or bulk()", name(options.engine)), "both", "leave out one of them");
   }
   const bool has_choice = (!on_chip(from) && target.space == ir::Space::shared) ||
                           (stores && options.engine == ir::Engine::tensor);
@@ -151,8 +168,9 @@ void Builder::copy_add(const Ref& from, const Ref& to, CopyOptions options, Sour
                     fmt::format("{} to {}", name(source.dtype), name(target.dtype)));
   }
   const bool by_threads = source.space == ir::Space::fragment;
-  if (options.engine == ir::Engine::pieces ||
-      (by_threads && options.engine == ir::Engine::tensor)) {
+  const bool is_offered =
+      options.engine == ir::Engine::automatic || options.engine == ir::Engine::tensor;
+  if (!is_offered || (by_threads && options.engine == ir::Engine::tensor)) {
     recorder_->fail("COPY_ENGINE",
                     fmt::format("copy_add from '{}' to '{}' has no choice of an engine",
                                 source.name, target.name),
@@ -167,7 +185,7 @@ void Builder::copy_add(const Ref& from, const Ref& to, CopyOptions options, Sour
   }
   ir::Copy terms;
   terms.adds = true;
-  terms.engine = options.engine;
+  terms.plan.engine = options.engine;
   copy(from, to, std::move(terms), loc);
 }
 
@@ -203,6 +221,7 @@ void Builder::copy(const Ref& from, const Ref& to, ir::Copy terms, SourceLoc loc
                     fmt::format("copy writes the input tensor '{}'", to.region().buffer->name), loc,
                     "a tensor declared with k.output", "k.input");
   }
+  if (from.is_bulk_) terms.plan.engine = ir::Engine::bulk;
   terms.from = std::move(source);
   terms.to = std::move(target);
   recorder_->add({std::move(terms), loc});

@@ -116,11 +116,14 @@ class TESSERA_API Ref {
   friend class Builder;
   friend class Tile;
   Ref index(std::vector<Arg> indices) const;
+  /// A part of this one, named at `loc`.
+  Ref derived(ir::Region region, SourceLoc loc = {}) const;
 
   Recorder* recorder_;
   ir::Region region_;
   SourceLoc loc_;  // where the element was named
   int name_ = 0;
+  bool is_bulk_ = false;  // asynchronous copies take it by bulk copies
 };
 
 /// Rows of a buffer that are chosen one by one; see Ref::rows.

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <set>
 
+#include "codegen/tile_ir/effects.h"
+
 namespace tessera::codegen {
 namespace {
 
@@ -117,8 +119,7 @@ double layout_cost(const Participant& participant, const Layout& iteration, cons
     cost += access_cost(*participant.loop, iteration, use, threads, math);
   }
   // Only the first copy of an iteration starts an asynchronous copy.
-  const bool is_async = participant.loop->mode != ir::CopyMode::plain;
-  if (is_async) cost /= static_cast<double>(iteration.num_replicas());
+  if (is_in_background(*participant.loop)) cost /= static_cast<double>(iteration.num_replicas());
   return cost + 0.001 * static_cast<double>(iteration.num_slots());
 }
 

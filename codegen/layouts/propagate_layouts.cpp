@@ -20,9 +20,9 @@ constexpr int64_t kMaxReplicated = 64;
 
 /// The layout that the instructions of `gemm` need for one of its fragments, of which they may use a part.
 Layout layout_in_gemm(const ir::Gemm& gemm, const ir::BufferRef& fragment) {
-  const layout::WarpGrid& grid = gemm.warps;
+  const layout::WarpGrid& grid = gemm.plan.grid;
   const int element_bits = bits(fragment->dtype);
-  const Atom& atom = atom_of(gemm.instruction);
+  const Atom& atom = atom_of(gemm);
   const bool is_left = fragment == gemm.a.buffer, is_right = fragment == gemm.b.buffer;
   const ir::Region& region = is_left ? gemm.a : is_right ? gemm.b : gemm.c;
   const AxisRange rows = range_of(region, 0), columns = range_of(region, 1);

@@ -47,7 +47,7 @@ bool TileLowering::lower_async(const ir::Loop& loop, const Iteration& it, Source
   const int64_t moved = width * bits(load.buffer->dtype);
   const bool same_dtype = load.buffer->dtype == store.buffer->dtype;
   if (!same_dtype || !is_async_width(moved)) {
-    if (loop.mode != ir::CopyMode::async) {
+    if (loop.plan->when != ir::CopyTime::awaited) {
       note_synchronous(fmt::format(
           "{}: copy {} -> {}: waits for its loads: {}", to_string(loc), load.buffer->name,
           store.buffer->name,

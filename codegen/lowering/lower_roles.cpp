@@ -14,6 +14,7 @@
 #include <set>
 
 #include "codegen/lowering/tile_lowering.h"
+#include "codegen/products/atoms.h"
 #include "codegen/tile_ir/effects.h"
 #include "dsl/base/error.h"
 #include "dsl/base/target_facts.h"
@@ -63,17 +64,17 @@ std::string to_string(const FillEngines& copies) {
 void look_at_copies(const ir::Body& body, FillEngines& copies) {
   for (const ir::Stmt& stmt : body) {
     const auto* loop = std::get_if<ir::Loop>(&stmt.node);
-    if (loop != nullptr && loop->mode != ir::CopyMode::plain) {
-      const ir::AccessTerms& terms = load_of(*loop).terms;
+    if (loop != nullptr && is_in_background(*loop)) {
+      const ir::Engine engine = loop->plan->engine;
       const ir::Buffer& tile = *store_of(*loop).buffer;
       const bool converts = load_of(*loop).buffer->dtype != tile.dtype;
-      (terms.tensor ? copies.tensor
-       : terms.bulk ? copies.bulk
-       : converts   ? copies.stores
-                    : copies.pieces) = true;
-      copies.multicast = copies.multicast || terms.multicast;
-      (terms.tensor || terms.bulk ? copies.by_engine : copies.by_threads)
-          .insert(storage_of(tile).id);
+      const bool is_tensor = engine == ir::Engine::tensor, is_bulk = engine == ir::Engine::bulk;
+      (is_tensor  ? copies.tensor
+       : is_bulk  ? copies.bulk
+       : converts ? copies.stores
+                  : copies.pieces) = true;
+      copies.multicast = copies.multicast || loop->plan->multicast == ir::Multicast::required;
+      (is_tensor || is_bulk ? copies.by_engine : copies.by_threads).insert(storage_of(tile).id);
       continue;
     }
     if (const auto* store = std::get_if<ir::ElementStore>(&stmt.node)) {
@@ -84,16 +85,12 @@ void look_at_copies(const ir::Body& body, FillEngines& copies) {
   }
 }
 
-/// Adds the ids of the tiles that wgmma and tensor stores read.
+/// Adds the ids of the tiles that tensor cores and tensor stores read themselves.
 void look_at_operands(const ir::Body& body, std::set<int>& operands) {
   for (const ir::Stmt& stmt : body) {
     any_in(stmt, [&](const ir::Stmt& inner) {
       const auto* gemm = std::get_if<ir::Gemm>(&inner.node);
-      if (gemm != nullptr && gemm->instruction == ir::Instruction::wgmma) {
-        for (const ir::Region* region : {&gemm->a, &gemm->b}) {
-          operands.insert(storage_of(*region->buffer).id);
-        }
-      }
+      if (gemm != nullptr) add_tiles_read(*gemm, operands);
       const auto* copy = std::get_if<ir::Copy>(&inner.node);  // only tensor stores are left
       if (copy != nullptr) operands.insert(storage_of(*copy->from.buffer).id);
       return false;
@@ -150,7 +147,7 @@ void TileLowering::look_at_rings() {
     std::shared_ptr<Array> full, empty;
     std::string fills, takes;  // roles
     FillEngines copies;
-    std::set<int> operands;  // of wgmma and tensor stores
+    std::set<int> operands;  // of products and tensor stores
   };
   std::vector<Parts> parts;
   for (size_t i = 0; i < kernel_.rings.size(); ++i) {

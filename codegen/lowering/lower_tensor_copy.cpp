@@ -111,7 +111,7 @@ void TileLowering::lower_tensor_copy(const ir::Loop& loop, SourceLoc loc) {
     copy.expects = true;
   }
   const Expr is_first_warp = thread() < ir::index(kThreadsPerWarp);
-  copy.multicast = load.terms.multicast;
+  copy.multicast = loop.plan->multicast == ir::Multicast::required;
   when(group_.count > kThreadsPerWarp ? is_first_warp : Expr(), loc, [&] {
     emit({std::move(copy), loc});
   });

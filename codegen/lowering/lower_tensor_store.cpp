@@ -8,7 +8,8 @@
 namespace tessera::codegen {
 
 void TileLowering::lower(const ir::Copy& copy, SourceLoc loc) {
-  TESSERA_CHECK(copy.to.terms.tensor, "a copy reached lower_tiles that is no tensor store");
+  TESSERA_CHECK(copy.plan.engine == ir::Engine::tensor,
+                "a copy reached lower_tiles that is no tensor store");
   const ir::Buffer& tensor = *copy.to.buffer;
   require_writable(tensor, loc);
   emit({Comment{fmt::format("{} {} -> {}", copy.adds ? "copy_add" : "copy", copy.from.buffer->name,

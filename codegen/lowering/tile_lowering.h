@@ -29,8 +29,7 @@ class TileLowering {
 
  private:
   friend class LaneLowering;
-  friend class GemmLowering;
-  friend class WgmmaLowering;
+  friend class ProductLowering;
   friend class ExtremeLowering;
   /// Values of the author's Vars at the current place (loop indices of parallel loops).
   using Substitution = std::map<const ir::Var*, Expr>;
@@ -60,7 +59,7 @@ class TileLowering {
   void lower(const ir::ReducerFinalize& finalize, SourceLoc loc) {
     reducer_finalize(finalize, loc);
   }
-  void lower(const ir::Gemm& gemm, SourceLoc loc) { lower_gemm(gemm, loc); }
+  void lower(const ir::Gemm& gemm, SourceLoc loc);
   void lower(const ir::Loop& loop, SourceLoc loc);
   void lower(const ir::If& branch, SourceLoc loc) {
     lower_branch(branch, loc, [&](const ir::Body& body) { lower_body(body); });
@@ -184,15 +183,13 @@ class TileLowering {
   void reducer_update(const ir::ReducerUpdate& update, SourceLoc loc);
   void reducer_finalize(const ir::ReducerFinalize& finalize, SourceLoc loc);
   bool is_wide(const ir::Buffer& reducer) const;
-  void lower_gemm(const ir::Gemm& gemm, SourceLoc loc);   // lower_gemm.cpp
-  void lower_wgmma(const ir::Gemm& gemm, SourceLoc loc);  // lower_wgmma.cpp
 
   // lower_roles.cpp
   /// A ring as its fills and takes need it.
   struct RingState {
     ArrayRef full, empty;       // mbarriers, one for each stage
     bool has_pieces = false;    // its copies go on in pieces, each thread arrives for its own
-    bool fences_takes = false;  // wgmma or a tensor store reads what threads have written
+    bool fences_takes = false;  // tensor cores or a tensor store read what threads have written
     bool fences_fills = false;  // threads and bulk copies write one tile
     int blocks = 1;             // that fill it together: of the cluster
     ArrayRef stage, round;      // registers of the role: of the next turn

@@ -9,7 +9,8 @@ namespace {
 
 bool starts_bulk_copy(const ir::Stmt& stmt) {
   const auto* copy = std::get_if<ir::Copy>(&stmt.node);
-  return copy != nullptr && copy->mode == ir::CopyMode::async && copy->from.terms.bulk;
+  return copy != nullptr && copy->plan.when == ir::CopyTime::awaited &&
+         copy->plan.engine == ir::Engine::bulk;
 }
 
 }  // namespace

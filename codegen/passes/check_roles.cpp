@@ -119,15 +119,9 @@ class RoleCheck {
         if (role_ != nullptr && storage.space == ir::Space::fragment) check_fits(storage);
       }
     }
-    const auto* copy = std::get_if<ir::Copy>(&stmt.node);
-    const auto* rows = std::get_if<ir::Loop>(&stmt.node);
-    if (rows != nullptr && !rows->gathers) rows = nullptr;
-    const bool is_bulk = copy != nullptr   ? copy->from.terms.bulk
-                         : rows != nullptr ? load_of(*rows).terms.bulk
-                                           : false;
-    if (!is_bulk) return;
-    const ir::BufferRef& tile = copy != nullptr ? copy->to.buffer : store_of(*rows).buffer;
-    const bool fills = ring_of_.contains(storage_of(*tile).id);
+    const ir::CopyPlan* const plan = plan_of(stmt);
+    if (plan == nullptr || plan->engine != ir::Engine::bulk) return;
+    const bool fills = ring_of_.contains(storage_of(*target_of(stmt)).id);
     if (!fills && first_bulk_ == nullptr) first_bulk_ = &stmt;
     if (first_bulk_ != nullptr && role_ != nullptr) refuse_bulk();
   }

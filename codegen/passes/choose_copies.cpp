@@ -10,6 +10,7 @@
 
 #include "codegen/analysis/disjoint_parts.h"
 #include "codegen/passes/copy_obstacles.h"
+#include "codegen/products/atoms.h"
 #include "codegen/tile_ir/effects.h"
 #include "dsl/base/error.h"
 #include "dsl/base/target_facts.h"
@@ -74,6 +75,8 @@ class CopyChooser {
       if (fills) facts_.filled.erase(turn->ring);
       loops_ = loops;
       if (auto* copy = std::get_if<ir::Copy>(&stmt.node)) choose(*copy, outer, stmt.loc);
+      auto* rows = std::get_if<ir::Loop>(&stmt.node);
+      if (rows != nullptr && rows->plan) rows->plan->engine = without_tensor(*rows->plan);
     }
   }
 
@@ -90,14 +93,10 @@ class CopyChooser {
         if (value != nullptr && is_integer(var->type)) facts_.math.define(var, *value);
       });
       const auto* gemm = std::get_if<ir::Gemm>(&stmt.node);
-      if (gemm != nullptr && gemm->instruction == ir::Instruction::wgmma) {
-        for (const ir::Region* region : {&gemm->a, &gemm->b}) {
-          facts_.operands.insert(storage_of(*region->buffer).id);
-        }
-      }
+      if (gemm != nullptr) add_tiles_read(*gemm, facts_.operands);
       const auto* copy = std::get_if<ir::Copy>(&stmt.node);
       if (copy != nullptr && copy->adds) ++num_adds_[copy->to.buffer->id];
-      has_stores_ |= copy != nullptr && (copy->adds || copy->engine == ir::Engine::tensor);
+      has_stores_ |= copy != nullptr && (copy->adds || copy->plan.engine == ir::Engine::tensor);
       facts_.has_roles = facts_.has_roles || std::holds_alternative<ir::Roles>(stmt.node);
       for_each_body(stmt, [&](const ir::Body& inner) { look(inner); });
     }
@@ -114,7 +113,8 @@ class CopyChooser {
   }
 
   void choose(ir::Copy& copy, const Apart& apart, SourceLoc loc) {
-    const bool is_automatic = copy.engine != ir::Engine::tensor;
+    const bool is_automatic = copy.plan.engine != ir::Engine::tensor;
+    if (is_automatic) copy.plan.engine = without_tensor(copy.plan);
     if (is_automatic && !copy.adds) return;
     const Sides sides = sides_of(copy);
     const std::string what =
@@ -137,7 +137,7 @@ class CopyChooser {
       note(fmt::format("{}: {}: expected {}, got {}", what, instead, obstacle.expected,
                        obstacle.got));
     } else {
-      (sides.stores ? copy.to : copy.from).terms.tensor = true;
+      copy.plan.engine = ir::Engine::tensor;
       note(fmt::format(
           "{}: tensor {} of {}{}", what,
           copy.adds      ? "additions"
@@ -145,17 +145,27 @@ class CopyChooser {
                          : "copies",
           fmt::join(box_of(sides), " x "),
           sides.stores ? std::string() : choose_multicast(copy, apart.in_cluster, loc)));
+      return;
     }
+    copy.plan.engine = without_tensor(copy.plan);
+  }
+
+  /// The engine of a copy that is none of boxes.
+  static ir::Engine without_tensor(const ir::CopyPlan& plan) {
+    return plan.when == ir::CopyTime::at_once ? ir::Engine::threads
+           : plan.engine == ir::Engine::bulk  ? ir::Engine::bulk
+                                              : ir::Engine::pieces;
   }
 
   /// Returns its part of the note.
   std::string choose_multicast(ir::Copy& copy, const Divergence& in_cluster, SourceLoc loc) const {
-    if (kernel_.cluster == 1 && copy.multicast != ir::Multicast::required) return {};
-    if (copy.multicast == ir::Multicast::never) return {};
-    const bool is_vouched = copy.multicast == ir::Multicast::required;
+    const bool is_vouched = copy.plan.multicast == ir::Multicast::required;
+    const bool is_asked = copy.plan.multicast != ir::Multicast::never;
+    copy.plan.multicast = ir::Multicast::never;
+    if (!is_asked || (kernel_.cluster == 1 && !is_vouched)) return {};
     const Obstacle obstacle = find_multicast_obstacle(facts_, copy, in_cluster, is_vouched);
     if (!obstacle.found()) {
-      copy.from.terms.multicast = true;
+      copy.plan.multicast = ir::Multicast::required;
       return fmt::format(", a part from each of {} blocks into all", kernel_.cluster);
     }
     if (is_vouched && facts_of(target_).has_multicast) refuse(copy, sides_of(copy), obstacle, loc);
@@ -199,7 +209,7 @@ class CopyChooser {
               "copy by pieces where tiles are small, or take tiles of one shape from a tensor"};
     }
     // A pipelined loop issues it ahead, or it fills a ring.
-    if (!sides.stores && copy.mode != ir::CopyMode::async_if_possible) {
+    if (!sides.stores && copy.plan.when != ir::CopyTime::ahead) {
       return {"a copy that a pipelined loop issues ahead, or that fills a ring",
               "one that threads wait for", "copy in k.pipelined or in ring.fill"};
     }

@@ -41,13 +41,9 @@ class ProductChooser {
       for_each_binding(stmt, [&](const ir::VarRef& var, const ir::Expr* value) {
         if (value != nullptr && is_integer(var->type)) math_.define(var, *value);
       });
-      const auto* copy = std::get_if<ir::Copy>(&stmt.node);
-      if (copy != nullptr && copy->from.terms.bulk) {
-        bulk_targets_.insert(storage_of(*copy->to.buffer).id);
-      }
-      const auto* rows = std::get_if<ir::Loop>(&stmt.node);
-      if (rows != nullptr && rows->gathers && load_of(*rows).terms.bulk) {
-        bulk_targets_.insert(storage_of(*store_of(*rows).buffer).id);
+      const ir::CopyPlan* const plan = plan_of(stmt);
+      if (plan != nullptr && plan->engine == ir::Engine::bulk) {
+        bulk_targets_.insert(storage_of(*target_of(stmt)).id);
       }
       for_each_body(stmt, [&](const ir::Body& inner) { look(inner); });
     }
@@ -63,7 +59,8 @@ class ProductChooser {
     Fit best_fit;
     double best_clocks = 0;
     std::vector<std::string> others;
-    for (const Atom& atom : atoms()) {
+    for (const Atom* const row : atoms()) {
+      const Atom& atom = *row;
       const bool wanted =
           gemm.instruction == ir::Instruction::automatic || gemm.instruction == atom.instruction;
       const Fit fit = wanted ? atom.fit(facts) : Fit{{}, "the author asks for another"};
@@ -82,14 +79,19 @@ class ProductChooser {
         others.push_back(slower(atom, clocks));
       }
     }
+    if (best == nullptr) {  // nothing fits
+      best = atoms().front();
+      best_fit = best->fit(facts);
+      if (!best_fit.problem.empty()) refuse(*best, best_fit, loc);
+      best_clocks = best->clocks(facts, best_fit.grid);
+    }
     notes_.push_back(
         fmt::format("{}: gemm: {}, {} x {}{} {}, {:.0f} clocks; not {}", to_string(loc), best->name,
                     best_fit.grid.rows, best_fit.grid.columns,
                     best_fit.grid.depths > 1 ? fmt::format(" x {}", best_fit.grid.depths) : "",
                     best->warps == 1 ? "warps" : fmt::format("groups of {} warps", best->warps),
                     best_clocks, fmt::join(others, "; not ")));
-    gemm.instruction = best->instruction;
-    gemm.warps = best_fit.grid;
+    gemm.plan = {best->name, best_fit.grid};
   }
 
   static std::string slower(const Atom& atom, double clocks) {
@@ -97,16 +99,22 @@ class ProductChooser {
   }
 
   [[noreturn]] void refuse(const Atom& atom, const Fit& fit, SourceLoc loc) const {
-    throw Error({.kind = ErrorKind::program,
-                 .op = kernel_.name,
-                 .what = fmt::format("this gemm cannot be computed by {}", atom.name),
-                 .expected = "a product that the instruction fits",
-                 .got = fit.problem,
-                 .hint = fit.remedy.empty()
-                             ? "leave the instruction to the compiler: Instruction::automatic"
-                             : fit.remedy,
-                 .code = "GEMM",
-                 .loc = loc});
+    ErrorFields parts = {.kind = ErrorKind::program,
+                         .op = kernel_.name,
+                         .what = fmt::format("this gemm cannot be computed by {}", atom.name),
+                         .expected = "a product that the instruction fits",
+                         .got = fit.problem,
+                         .hint = "leave the instruction to the compiler: Instruction::automatic",
+                         .code = "GEMM",
+                         .loc = loc};
+    if (!fit.expected.empty()) {
+      parts.what = fit.problem;
+      parts.expected = fit.expected;
+      parts.got = fit.got;
+      parts.hint.clear();
+    }
+    if (!fit.remedy.empty()) parts.hint = fit.remedy;
+    throw Error(std::move(parts));
   }
 
   const ir::Kernel& kernel_;

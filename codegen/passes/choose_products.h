@@ -11,7 +11,7 @@
 
 namespace tessera::codegen {
 
-/// Sets Gemm::instruction and Gemm::warps. Adds a note per product: the instruction, and why not the
+/// Sets Gemm::plan. Adds a note per product: the instruction, and why not the
 /// others.
 ///
 /// Errors: GEMM, if the author asks for an instruction that does not fit the product, with the first

@@ -120,9 +120,6 @@ class ObstacleFinder {
       return {"no hint for the caches", std::string(ir::name(sides_.tensor.terms.cache)),
               "leave out .cached"};
     }
-    if (copy_.from.terms.bulk) {
-      return {"Engine::tensor or bulk()", "both", "leave out one of them"};
-    }
     return {};
   }
 

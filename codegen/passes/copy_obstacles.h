@@ -36,7 +36,7 @@ struct CopyFacts {
   IndexMath math;
   CommonValues in_block, in_cluster;
   bool has_roles = false;
-  std::set<int> operands;                // of wgmma, by id of the storage
+  std::set<int> operands;                // that tensor cores read, by id of the storage
   std::set<int> filled;                  // rings that the statement fills
   const ir::Body* role = nullptr;        // around the statement
   std::map<int, const ir::Body*> begun;  // the role in which a tensor at an address begins

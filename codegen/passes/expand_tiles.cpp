@@ -17,7 +17,9 @@ class Expander {
     for (ir::Stmt& stmt : to) {
       for_each_body(stmt, [&](ir::Body& inner) { inner = body(inner); });
       const auto* const copy = std::get_if<ir::Copy>(&stmt.node);
-      if (copy != nullptr && !copy->to.terms.tensor) {
+      const bool is_store = copy != nullptr && copy->plan.engine == ir::Engine::tensor &&
+                            copy->to.buffer->space == ir::Space::global;
+      if (copy != nullptr && !is_store) {
         stmt.node = expand(*copy, stmt.loc);
       } else if (const auto* fill = std::get_if<ir::Fill>(&stmt.node)) {
         stmt.node = expand(*fill, stmt.loc);
@@ -114,7 +116,7 @@ class Expander {
     }
     loop.label = fmt::format("{} {} -> {}", copy.adds ? "copy_add" : "copy", from.name,
                              copy.to.buffer->name);
-    loop.mode = copy.mode;
+    loop.plan = copy.plan;
     return loop;
   }
 

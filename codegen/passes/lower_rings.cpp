@@ -8,20 +8,15 @@
 namespace tessera::codegen {
 namespace {
 
-/// How a copy into a ring goes on: by bulk copies of rows where the author says so; in pieces (cp.async) if it
-/// copies bits from global memory; else each thread loads and stores.
-ir::CopyMode engine_of(const ir::Copy& copy) {
-  const bool moves_bits = copy.from.buffer->space == ir::Space::global &&
-                          copy.from.buffer->dtype == copy.to.buffer->dtype && !copy.outside;
-  if (!moves_bits || storage_of(*copy.to.buffer).ring < 0) return copy.mode;
-  return copy.from.terms.bulk ? ir::CopyMode::async : ir::CopyMode::async_if_possible;
+/// True if the copy fills the tile with bits of global memory.
+bool fills_by_bits(const ir::Copy& copy) {
+  return copy.from.buffer->space == ir::Space::global &&
+         copy.from.buffer->dtype == copy.to.buffer->dtype && !copy.outside &&
+         storage_of(*copy.to.buffer).ring >= 0;
 }
-
-/// The same of rows that an index chooses. What converts is left to lower_async, which says so.
-ir::CopyMode engine_of(const ir::Loop& rows) {
-  const bool loads = load_of(rows).buffer->space == ir::Space::global;
-  if (!loads || storage_of(*store_of(rows).buffer).ring < 0) return rows.mode;
-  return load_of(rows).terms.bulk ? ir::CopyMode::async : ir::CopyMode::async_if_possible;
+bool fills_by_rows(const ir::Loop& loop) {
+  return loop.plan && load_of(loop).buffer->space == ir::Space::global &&
+         storage_of(*store_of(loop).buffer).ring >= 0;
 }
 
 class RingStages {
@@ -32,7 +27,7 @@ class RingStages {
     for (ir::Stmt& stmt : body) {
       auto* const turn = std::get_if<ir::RingTurn>(&stmt.node);
       if (turn != nullptr) {
-        if (turn->fills) choose_engines(turn->body);
+        if (turn->fills) copy_ahead(turn->body);
         use_stage(*turn);
       }
       for_each_body(stmt, [&](ir::Body& inner) { visit(inner); });
@@ -40,12 +35,14 @@ class RingStages {
   }
 
  private:
-  static void choose_engines(ir::Body& body) {
+  /// The role that takes awaits the copies of a fill.
+  static void copy_ahead(ir::Body& body) {
     for (ir::Stmt& stmt : body) {
-      if (auto* copy = std::get_if<ir::Copy>(&stmt.node)) copy->mode = engine_of(*copy);
+      auto* const copy = std::get_if<ir::Copy>(&stmt.node);
+      if (copy != nullptr && fills_by_bits(*copy)) copy->plan.when = ir::CopyTime::ahead;
       auto* const loop = std::get_if<ir::Loop>(&stmt.node);
-      if (loop != nullptr && loop->gathers) loop->mode = engine_of(*loop);
-      for_each_body(stmt, [](ir::Body& inner) { choose_engines(inner); });
+      if (loop != nullptr && fills_by_rows(*loop)) loop->plan->when = ir::CopyTime::ahead;
+      for_each_body(stmt, [](ir::Body& inner) { copy_ahead(inner); });
     }
   }
 

@@ -6,6 +6,7 @@
 
 #include "codegen/layouts/vector_width.h"
 #include "codegen/lowering/tile_lowering.h"
+#include "codegen/products/atoms.h"
 #include "codegen/tile_ir/effects.h"
 #include "dsl/base/error.h"
 
@@ -79,6 +80,13 @@ void TileLowering::lower(const ir::Let& let, SourceLoc loc) {
   const Expr value = resolve(let.value);
   if (is_integer(let.var->type)) math_.define(let.var, value);
   emit({Let{let.var, value, let.is_vouched}, loc});
+}
+
+void TileLowering::lower(const ir::Gemm& gemm, SourceLoc loc) {
+  emit({Comment{fmt::format("gemm {} * {} -> {}", gemm.a.buffer->name, gemm.b.buffer->name,
+                            gemm.c.buffer->name)},
+        loc});
+  atom_of(gemm).lower(*this, gemm, loc);
 }
 
 void TileLowering::lower(const ir::Loop& loop, SourceLoc loc) {

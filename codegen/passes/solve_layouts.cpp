@@ -65,7 +65,7 @@ class Solver {
     while (p.loop->extents.back()->integer % limit != 0) limit /= 2;
     int64_t common = limit;
     // Loads of the place of a row, which come first, have no say in an asynchronous copy.
-    const bool is_async = p.loop->mode != ir::CopyMode::plain;
+    const bool is_async = is_in_background(*p.loop);
     for (size_t i = is_async ? p.memory.size() - 2 : 0; i < p.memory.size(); ++i) {
       const MemoryUse& use = p.memory[i];
       widths.push_back(feasible_vector(participants_.math, *use.buffer, use.indices,

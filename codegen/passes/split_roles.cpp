@@ -25,11 +25,9 @@ bool converts(const ir::Stmt& copy) {
 }
 
 /// True if the copy engine does the copy: its threads compute few addresses.
-bool is_by_engine(const ir::Stmt& stmt) {
-  if (const auto* copy = std::get_if<ir::Copy>(&stmt.node)) {
-    return copy->engine == ir::Engine::tensor || copy->from.terms.bulk;
-  }
-  return load_of(std::get<ir::Loop>(stmt.node)).terms.bulk;
+bool is_by_engine(const ir::Stmt& copy) {
+  const ir::Engine engine = plan_of(copy)->engine;
+  return engine == ir::Engine::tensor || engine == ir::Engine::bulk;
 }
 
 class RoleSplitter {

@@ -14,9 +14,9 @@ namespace {
 bool is_load(const ir::Stmt& stmt) {
   const auto* copy = std::get_if<ir::Copy>(&stmt.node);
   const auto* loop = std::get_if<ir::Loop>(&stmt.node);
-  const bool is_copy = copy != nullptr
-                           ? copy->mode == ir::CopyMode::plain && !copy->outside
-                           : loop != nullptr && loop->gathers && loop->mode == ir::CopyMode::plain;
+  const bool is_copy =
+      copy != nullptr ? copy->plan.when == ir::CopyTime::at_once && !copy->outside
+                      : loop != nullptr && loop->plan && loop->plan->when == ir::CopyTime::at_once;
   return is_copy && source_of(stmt)->space == ir::Space::global &&
          target_of(stmt)->space == ir::Space::shared;
 }
@@ -255,16 +255,6 @@ bool meets_blocks(const ir::Stmt& stmt) {
   } receiver;
   effects(stmt, receiver);
   return receiver.found;
-}
-
-const ir::BufferRef& source_of(const ir::Stmt& copy) {
-  const auto* loop = std::get_if<ir::Loop>(&copy.node);
-  return loop != nullptr ? load_of(*loop).buffer : std::get<ir::Copy>(copy.node).from.buffer;
-}
-
-const ir::BufferRef& target_of(const ir::Stmt& copy) {
-  const auto* loop = std::get_if<ir::Loop>(&copy.node);
-  return loop != nullptr ? store_of(*loop).buffer : std::get<ir::Copy>(copy.node).to.buffer;
 }
 
 std::map<int, int> count_uses(const ir::Kernel& kernel) {

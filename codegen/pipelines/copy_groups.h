@@ -20,13 +20,9 @@ struct Producer {
   size_t last_reader = 0;     // the last statement that reads one
   std::set<size_t> replayed;  // statements that define its condition and addresses
   ir::Expr condition;         // null = always
-  ir::Body copies;            // ir::Copy, or ir::Loop that gathers
+  ir::Body copies;            // ir::Copy, or ir::Loop of a copy of rows
   SourceLoc loc;
 };
-
-/// Where such a copy reads and writes.
-const ir::BufferRef& source_of(const ir::Stmt& copy);
-const ir::BufferRef& target_of(const ir::Stmt& copy);
 
 /// True if the statement orders the accesses of this block and of others.
 bool meets_blocks(const ir::Stmt& stmt);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "codegen/pipelines/replay.h"
+#include "codegen/products/atoms.h"
 #include "codegen/tile_ir/effects.h"
 #include "dsl/base/error.h"
 
@@ -118,7 +119,7 @@ bool LoopPipeline::waits_late() const {
   for (const ir::Stmt& stmt : loop_.body) {
     const auto* gemm = std::get_if<ir::Gemm>(&stmt.node);
     if (gemm == nullptr) continue;
-    if (product != nullptr || gemm->instruction != ir::Instruction::wgmma || gemm->promote > 0) {
+    if (product != nullptr || !atom_of(*gemm).is_async || gemm->promote > 0) {
       return false;
     }
     product = gemm;
@@ -204,7 +205,7 @@ void LoopPipeline::issue(const CopyGroup& group, const ir::Expr& round, ir::Body
   for (const Producer& producer : group.producers) {
     ir::Body copies;
     for (const ir::Stmt& copy : producer.copies) {
-      copies.push_back(replay(copy, ir::CopyMode::async_if_possible));
+      copies.push_back(replay(copy, ir::CopyTime::ahead));
     }
     use_version(copies, round);
     if (producer.condition) {

@@ -11,7 +11,7 @@ ir::Expr Replay::operator()(const ir::Expr& e) const {
   });
 }
 
-ir::Stmt Replay::operator()(ir::Stmt stmt, std::optional<ir::CopyMode> mode) {
+ir::Stmt Replay::operator()(ir::Stmt stmt, std::optional<ir::CopyTime> when) {
   if (auto* let = std::get_if<ir::Let>(&stmt.node)) {
     let->value = (*this)(let->value);
     rename(let->var);
@@ -31,16 +31,16 @@ ir::Stmt Replay::operator()(ir::Stmt stmt, std::optional<ir::CopyMode> mode) {
     replay(copy->from.offsets);
     replay(copy->from.terms);
     replay(copy->to.terms);
-    copy->mode = mode.value_or(copy->mode);
+    copy->plan.when = when.value_or(copy->plan.when);
   } else if (auto* loop = std::get_if<ir::Loop>(&stmt.node)) {
-    TESSERA_CHECK(loop->gathers, "only loops of copies are replayed");
+    TESSERA_CHECK(loop->plan.has_value(), "only loops of copies are replayed");
     for (ir::VarRef& var : loop->vars) rename(var);
     for (ir::Stmt& inner : loop->body) inner = (*this)(std::move(inner));
-    loop->mode = mode.value_or(loop->mode);
+    loop->plan->when = when.value_or(loop->plan->when);
   } else if (auto* branch = std::get_if<ir::If>(&stmt.node)) {
     TESSERA_CHECK(branch->otherwise.empty(), "only conditions of one arm are replayed");
     branch->condition = (*this)(branch->condition);
-    for (ir::Stmt& inner : branch->then) inner = (*this)(std::move(inner), mode);
+    for (ir::Stmt& inner : branch->then) inner = (*this)(std::move(inner), when);
   } else {
     internal_error("a statement that is not replayed");
   }

@@ -19,9 +19,9 @@ class Replay {
 
   void set(const ir::VarRef& var, ir::Expr value) { values_[var.get()] = std::move(value); }
   ir::Expr operator()(const ir::Expr& e) const;
-  /// A value (let, load, whether a tensor was given), an assumption, a copy, a copy of rows (ir::Loop::gathers), or
+  /// A value (let, load, whether a tensor was given), an assumption, a copy, a copy of rows (ir::Loop::plan), or
   /// a condition on such statements. Copies take `mode`, if it is given.
-  ir::Stmt operator()(ir::Stmt stmt, std::optional<ir::CopyMode> mode = {});
+  ir::Stmt operator()(ir::Stmt stmt, std::optional<ir::CopyTime> when = {});
   /// A serial loop with an index of its own and no body.
   ir::Loop head(ir::Loop loop);
 

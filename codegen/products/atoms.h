@@ -1,8 +1,9 @@
 #pragma once
-// The matrix instructions as a table: their requirements on a product, the layouts of operands and
-// accumulator, and their cost.
+// The matrix instructions as a table: what passes ask of one. The file of each says which products it fits, what they cost,
+// where operands and sum lie and how a product becomes thread statements.
 
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -34,16 +35,22 @@ struct ProductFacts {
 /// The grid of warps or warp groups that compute a product by an instruction, or why it does not
 /// fit.
 struct Fit {
-  layout::WarpGrid grid;
-  std::string problem;      // empty: it fits
-  std::string remedy = {};  // of the problem; empty: another instruction
+  layout::WarpGrid grid = {};
+  std::string problem = {};   // empty: it fits
+  std::string remedy = {};    // of the problem; empty: another instruction
+  std::string expected = {};  // of a problem with all instructions
+  std::string got = {};
 };
 
+class TileLowering;
+
 struct Atom {
-  ir::Instruction instruction;
+  ir::Instruction instruction;  // the author's word for it
   std::string_view name;
-  int warps = 1;     // number of warps that issue one together
-  int64_t rows = 0;  // m of one
+  int warps = 1;              // that issue one together
+  bool is_everywhere = true;  // every target has it
+  bool is_async = false;      // it goes on in the background
+  bool reads_shared = false;  // the tensor cores read operands in shared memory themselves
   Fit (*fit)(const ProductFacts&);
   /// Estimated clocks of one SM: of the tensor cores, and of the shared memory that feeds them.
   double (*clocks)(const ProductFacts&, const layout::WarpGrid&);
@@ -52,12 +59,23 @@ struct Atom {
                          int64_t row_parts);
   layout::Layout (*right)(int64_t k, int64_t n, int element_bits, layout::WarpGrid,
                           int64_t column_parts);  // null: shared
+  void (*lower)(TileLowering& tiles, const ir::Gemm& gemm, SourceLoc loc);
 };
 
-/// One row per instruction.
-std::span<const Atom> atoms();
+// Each in a file of its own, with its fit, cost and lowering. A new instruction is a file, a line here and a row in atoms.cpp.
+extern const Atom kMma, kWgmma;
+/// The first one takes what fits no other.
+std::span<const Atom* const> atoms();
 /// The row of the instruction that choose_products chose.
-const Atom& atom_of(ir::Instruction instruction);
+const Atom& atom_of(const ir::Gemm& gemm);
+
+/// Clocks of the tensor cores of one SM of sm_90 at their full rate, 4096 FLOP of 16 bits per clock.
+double tensor_clocks(const ProductFacts& p);
+/// Clocks to read the operands in shared memory so many times.
+double operand_clocks(const ProductFacts& p, int64_t reads_of_a, int64_t reads_of_b);
+
+/// Adds the ids of the shared tiles that the tensor cores read themselves, by the async proxy.
+void add_tiles_read(const ir::Gemm& gemm, std::set<int>& tiles);
 
 /// One of the two axes of a fragment of a product: the range that the product takes of it.
 struct AxisRange {
@@ -68,21 +86,5 @@ struct AxisRange {
 };
 /// `axis` is 0 for rows, 1 for columns; the depths before them do not count.
 AxisRange range_of(const ir::Region& fragment, size_t axis);
-
-/// Splits `n` columns into the columns of single wgmma instructions, as few and as equal as possible;
-/// empty if impossible.
-///
-///   wgmma_parts(320, DType::bf16)  // {160, 160}
-///   wgmma_parts(40, DType::i8)     // {24, 16}
-std::vector<int64_t> wgmma_parts(int64_t n, DType operand);
-
-/// The dimensions of a shared operand as wgmma sees it.
-struct OperandDims {
-  size_t row = 0, depth = 0;  // dimensions of the buffer: m or n, and k
-  bool transposed = false;    // the contiguous one is m or n
-};
-/// `row_axis` is the row axis of the region: 0 for a, 1 for b. Nothing if the matrix is not the last two
-/// dimensions.
-std::optional<OperandDims> operand_dims(const ir::Region& region, size_t row_axis);
 
 }  // namespace tessera::codegen

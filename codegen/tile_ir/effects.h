@@ -102,12 +102,35 @@ inline bool ends_early(const ir::Loop& loop) {
   return !loop.body.empty() && std::holds_alternative<ir::Break>(loop.body.back().node);
 }
 
+/// How a copy, or a copy of rows, is made; null for other statements.
+inline const ir::CopyPlan* plan_of(const ir::Stmt& stmt) {
+  if (const auto* copy = std::get_if<ir::Copy>(&stmt.node)) return &copy->plan;
+  const auto* loop = std::get_if<ir::Loop>(&stmt.node);
+  return loop != nullptr && loop->plan ? &*loop->plan : nullptr;
+}
+
 /// What the loop of a copy ends with: an element is loaded and stored.
 inline const ir::ElementLoad& load_of(const ir::Loop& copy) {
   return std::get<ir::ElementLoad>(copy.body[copy.body.size() - 2].node);
 }
 inline const ir::ElementStore& store_of(const ir::Loop& copy) {
   return std::get<ir::ElementStore>(copy.body.back().node);
+}
+
+/// True for the loop of a copy that goes on after it.
+inline bool is_in_background(const ir::Loop& loop) {
+  return loop.plan && loop.plan->engine != ir::Engine::threads &&
+         loop.plan->engine != ir::Engine::automatic;
+}
+
+/// Where a copy, or a copy of rows, reads and writes.
+inline const ir::BufferRef& source_of(const ir::Stmt& copy) {
+  const auto* loop = std::get_if<ir::Loop>(&copy.node);
+  return loop != nullptr ? load_of(*loop).buffer : std::get<ir::Copy>(copy.node).from.buffer;
+}
+inline const ir::BufferRef& target_of(const ir::Stmt& copy) {
+  const auto* loop = std::get_if<ir::Loop>(&copy.node);
+  return loop != nullptr ? store_of(*loop).buffer : std::get<ir::Copy>(copy.node).to.buffer;
 }
 
 /// The storage of a buffer: the buffer itself, or the buffer that it is a view of.

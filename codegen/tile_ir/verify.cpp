@@ -190,20 +190,20 @@ class TileVerifier : TileEffectReceiver {
             "an ordered atomic load waits for a condition of its value", atomic.buffer->name);
   }
   void look(const ir::Copy& copy) {
-    require(!expected_.are_tiles_expanded || copy.to.terms.tensor, "copies and fills are loops",
-            copy.to.buffer->name);
+    require(!expected_.are_tiles_expanded || copy.plan.engine == ir::Engine::tensor,
+            "copies and fills are loops", copy.to.buffer->name);
     require(copy.token < 0 || tokens_.insert(copy.token).second, "a store has a token of its own",
             copy.to.buffer->name);
     tile(copy.from);
     tile(copy.to);
     require(is_same(shape_of(copy.from), shape_of(copy.to)), "both sides of a copy have one shape",
             fmt::format("{} -> {}", copy.from.buffer->name, copy.to.buffer->name));
-    if (copy.mode == ir::CopyMode::plain) return;
+    if (copy.plan.when == ir::CopyTime::at_once) return;
     const ir::Buffer &from = *copy.from.buffer, &to = *copy.to.buffer;
     require(from.space == ir::Space::global && to.space == ir::Space::shared,
             "an asynchronous copy goes from global to shared memory",
             fmt::format("{} -> {}", from.name, to.name));
-    require(copy.mode != ir::CopyMode::async || from.dtype == to.dtype,
+    require(copy.plan.when != ir::CopyTime::awaited || from.dtype == to.dtype,
             "an asynchronous copy converts nothing", fmt::format("{} -> {}", from.name, to.name));
     is_open_ = is_open_ || to.ring < 0;
   }
@@ -250,7 +250,8 @@ class TileVerifier : TileEffectReceiver {
             "operands of a matrix product are [m, k] and [k, n]",
             fmt::format("{}, {}", gemm.a.buffer->name, gemm.b.buffer->name));
     Shape c = {a[0], b[1]};
-    if (gemm.warps.depths > 1) c.insert(c.begin(), ir::index(gemm.warps.depths));
+    const int64_t depths = gemm.plan.grid.depths;
+    if (depths > 1) c.insert(c.begin(), ir::index(depths));
     require(is_same(c, shape_of(gemm.c)), "a matrix product is [m, n], or [depths, m, n]",
             gemm.c.buffer->name);
   }
@@ -278,7 +279,7 @@ class TileVerifier : TileEffectReceiver {
               "a break ends the body of a serial or pipelined loop", loop.vars[0]->name);
     }
     // The loop of an asynchronous copy is what a copy was; a ring has mbarriers instead of groups.
-    if (loop.mode == ir::CopyMode::plain) return;
+    if (!loop.plan || loop.plan->when == ir::CopyTime::at_once) return;
     const auto& store = std::get<ir::ElementStore>(loop.body.back().node);
     is_open_ = is_open_ || storage_of(*store.buffer).ring < 0;
   }

@@ -42,6 +42,13 @@ std::string region_text(const Region& region) {
   return text + hint;
 }
 
+std::string plan_text(const CopyPlan& plan) {
+  return fmt::format(
+      "{}{}", plan.engine != Engine::automatic ? fmt::format(", by {}", name(plan.engine)) : "",
+      plan.multicast != Multicast::automatic ? fmt::format(", multicast {}", name(plan.multicast))
+                                             : "");
+}
+
 struct Printer {
   std::string out;
   int depth = 1;
@@ -101,18 +108,14 @@ struct Printer {
          loc);
   }
   void operator()(const Copy& s, SourceLoc loc) {
-    const bool is_plain = s.mode == CopyMode::plain && s.token < 0;
-    line(fmt::format("{} {} -> {}{}{}{}{}",
+    const bool is_plain = s.plan.when == CopyTime::at_once && s.token < 0;
+    line(fmt::format("{} {} -> {}{}{}{}",
                      s.adds     ? "copy_add"
                      : is_plain ? "copy"
                                 : "copy_async",
                      region_text(s.from), region_text(s.to),
                      s.outside ? fmt::format(", outside {}", to_string(s.outside)) : "",
-                     s.engine != Engine::automatic ? fmt::format(", by {}", name(s.engine)) : "",
-                     s.multicast != Multicast::automatic
-                         ? fmt::format(", multicast {}", name(s.multicast))
-                         : "",
-                     s.token >= 0 ? fmt::format(", token {}", s.token) : ""),
+                     plan_text(s.plan), s.token >= 0 ? fmt::format(", token {}", s.token) : ""),
          loc);
   }
   void operator()(const Fill& s, SourceLoc loc) {
@@ -124,23 +127,27 @@ struct Printer {
          loc);
   }
   void operator()(const Gemm& s, SourceLoc loc) {
-    const bool is_wgmma = s.instruction == Instruction::wgmma;
-    line(fmt::format("gemm {} * {} -> {} over {} x {}{} {}{}{}{}{}", region_text(s.a),
-                     region_text(s.b), region_text(s.c), s.warps.rows, s.warps.columns,
-                     s.warps.depths > 1 ? fmt::format(" x {}", s.warps.depths) : "",
-                     is_wgmma ? "groups of warps" : "warps", s.is_grid_given ? " as given" : "",
-                     s.tf32 == Tf32::truncate ? ", tf32 truncated" : "",
-                     s.instruction != Instruction::automatic
-                         ? fmt::format(", by {}", name(s.instruction))
-                         : "",
-                     s.promote != 0 ? fmt::format(", promoted every {}", s.promote) : ""),
+    const layout::WarpGrid& grid = s.plan.grid;
+    line(fmt::format(
+             "gemm {} * {} -> {}{}{}{}{}", region_text(s.a), region_text(s.b), region_text(s.c),
+             grid == layout::WarpGrid{0, 0, 1}
+                 ? std::string()
+                 : fmt::format(" over {} x {}{}", grid.rows, grid.columns,
+                               grid.depths > 1 ? fmt::format(" x {}", grid.depths) : ""),
+             !s.plan.atom.empty()                      ? fmt::format(" by {}", s.plan.atom)
+             : s.instruction != Instruction::automatic ? fmt::format(" by {}", name(s.instruction))
+                                                       : "",
+             s.tf32 == Tf32::truncate ? ", tf32 truncated" : "",
+             s.promote != 0 ? fmt::format(", promoted every {}", s.promote) : ""),
          loc);
   }
   void operator()(const Loop& s, SourceLoc loc) {
     if (s.kind == LoopKind::parallel) {
       std::string vars;
       for (const VarRef& var : s.vars) vars += (vars.empty() ? "" : ", ") + var->name;
-      line(fmt::format("parallel ({}) in [{}]", vars, list(s.extents)), loc);
+      line(fmt::format("parallel ({}) in [{}]{}", vars, list(s.extents),
+                       s.plan ? plan_text(*s.plan) : std::string()),
+           loc);
     } else {
       line(fmt::format("{} {} in {} .. {} step {}{}", name(s.kind), s.vars[0]->name,
                        to_string(s.begin), to_string(s.extents[0]), to_string(s.step),
@@ -336,6 +343,10 @@ std::string_view name(Engine engine) {
       return "tensor";
     case Engine::pieces:
       return "pieces";
+    case Engine::bulk:
+      return "bulk";
+    case Engine::threads:
+      return "threads";
   }
   return "?";
 }

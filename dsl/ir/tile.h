@@ -3,6 +3,7 @@
 // codegen/lower.h.
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -68,10 +69,6 @@ struct TileIndex {
 struct AccessTerms {
   bool unchecked = false;  // bounds vouched for: no guard, the checked executor traps
   CacheHint cache = CacheHint::none;
-  bool bulk = false;  // source of an asynchronous copy: one bulk copy per row
-  bool tensor =
-      false;  // the same, by tensor copies; of what a copy writes, by tensor stores: choose_copies
-  bool multicast = false;  // the source, into all blocks of the cluster
   std::vector<TileIndex> tile_indices = {};
 };
 
@@ -90,17 +87,13 @@ enum class LoopKind : uint8_t { serial, unrolled, vectorized, parallel, pipeline
 enum class ReduceOp : uint8_t { sum, max, absmax, min };
 enum class SyncKind : uint8_t { block, warp, cluster, grid };
 TESSERA_API std::string_view name(SyncKind kind);
-/// How a copy from global to shared memory is made.
-enum class CopyMode : uint8_t {
-  plain,
-  async_if_possible,  // a copy that a pipelined loop issues ahead
-  async,              // the author asked for it: an error if the hardware cannot
-};
-/// What carries out a copy between global and shared memory in the background.
+/// What carries out a copy. Threads load and store; the others work in the background, between global and shared memory.
 enum class Engine : uint8_t {
   automatic,  // the compiler chooses
   tensor,     // boxes of a tensor map, from sm_90 on; before, pieces, or stores of threads
-  pieces,     // no tensor copies
+  pieces,     // 4, 8 or 16 bytes of each thread (cp.async): no tensor copies
+  bulk,       // a bulk copy per row: Ref::bulk
+  threads,
 };
 TESSERA_API std::string_view name(Engine engine);
 /// Whether one tensor copy fills a tile in all blocks of a cluster.
@@ -110,6 +103,19 @@ enum class Multicast : uint8_t {
   required,  // the author vouches that they do
 };
 TESSERA_API std::string_view name(Multicast multicast);
+/// When a copy from global to shared memory has to be there.
+enum class CopyTime : uint8_t {
+  at_once,  // for the next statement
+  awaited,  // for the author's wait: an error if the hardware cannot copy in the background
+  ahead,  // for a later round of a pipelined loop, or for the takes of a ring: in the background if possible
+};
+/// How a copy is made: first what the author asks for, from codegen/passes/choose_copies on what is done. Then the engine is
+/// not automatic, and a multicast is `required` or `never`.
+struct CopyPlan {
+  Engine engine = Engine::automatic;
+  Multicast multicast = Multicast::automatic;
+  CopyTime when = CopyTime::at_once;
+};
 enum class CollectiveKind : uint8_t {
   shuffle,       // value, source lane
   shuffle_xor,   // value, lane mask
@@ -168,9 +174,7 @@ struct Atomic {
 };
 struct Copy {
   Region from, to;
-  CopyMode mode = CopyMode::plain;
-  Engine engine = Engine::automatic;
-  Multicast multicast = Multicast::automatic;
+  CopyPlan plan = {};
   Expr outside = {};  // constant of the dtype of `to`, where `from` has no element; null = 0
   bool adds = false;  // to += from, each element by itself indivisible; `to` is global
   int token = -1;     // of a store: number of the author's token, -1 = nobody waits for it by name
@@ -218,15 +222,21 @@ enum class Instruction : uint8_t {
   wgmma,      // of four warps, operands in shared memory: sm_90a
 };
 TESSERA_API std::string_view name(Instruction instruction);
+/// How a product is computed. The author may give a part of the grid; codegen/passes/choose_products sets the rest.
+struct ProductPlan {
+  std::string_view
+      atom;  // the matrix instruction: a name of codegen/products; empty until it is chosen
+  layout::WarpGrid grid{
+      0, 0, 1};  // of warps, or of groups of warps that issue one instruction; 0: not given
+};
 /// c += a * b; c is a fragment or a part of one, a and b too or shared. Parts begin at whole matrix
 /// instructions. With several depths in the grid of warps, c[d] += the product of the d-th part of k.
 struct Gemm {
-  Region a, b, c;          // [m, k], [k, n], [m, n] or [depths, m, n]
-  layout::WarpGrid warps;  // of wgmma: groups of four warps
+  Region a, b, c;  // [m, k], [k, n], [m, n] or [depths, m, n]
+  ProductPlan plan = {};
+  Instruction instruction = Instruction::automatic;  // asked for
   Tf32 tf32 = Tf32::round;
-  Instruction instruction = Instruction::automatic;
-  bool is_grid_given = false;  // the author chose `warps`
-  int promote = 0;             // 8-bit floats by wgmma: so much of k is summed up apart; 0 = all
+  int promote = 0;  // 8-bit floats by wgmma: so much of k is summed up apart; 0 = all
 };
 struct Loop {
   LoopKind kind;
@@ -236,10 +246,9 @@ struct Loop {
   Expr step;                  // serial: positive; 1 otherwise
   Body body;
   std::string label = {};  // what the author wrote, where it was not a loop: "copy x -> x_frag"
-  CopyMode mode = CopyMode::plain;  // parallel: the loop of a copy
-  // parallel: the loop of a copy of rows. Lets and loads give the place of the row, then an element is
-  // loaded and stored.
-  bool gathers = false;
+  // parallel: the loop of a copy, of rows that an index chooses or in pieces. Lets and loads give the place of the row,
+  // then an element is loaded and stored.
+  std::optional<CopyPlan> plan = {};
   int stages = 0;         // pipelined: iterations that copies are issued ahead
   bool in_place = false;  // pipelined: into the version that the iteration has read
   bool across = false;    // pipelined: behind it stand the first copies for the next round around

@@ -45,9 +45,9 @@ void add_streamed(const ir::Body& body, bool pipelined, std::vector<ir::BufferRe
   for (const ir::Stmt& stmt : body) {
     if (const auto* copy = std::get_if<ir::Copy>(&stmt.node)) {
       const bool in_background = pipelined ? copy->to.buffer->space == ir::Space::shared
-                                           : copy->mode == ir::CopyMode::async;
+                                           : copy->plan.when == ir::CopyTime::awaited;
       // Bulk copies carry their hint themselves.
-      if (in_background && !copy->from.terms.bulk &&
+      if (in_background && copy->plan.engine != ir::Engine::bulk &&
           copy->from.terms.cache == ir::CacheHint::evict_first) {
         found.push_back(copy->from.buffer);
       }

@@ -110,6 +110,7 @@ std::string refusal(const std::function<void(Builder&)>& body) {
     Builder k("bad");
     k.launch({1}, {.threads = 128});
     body(k);
+    codegen::lower(k.finish());
   });
 }
 

@@ -390,6 +390,7 @@ TEST_CASE("gemm explains operands that do not fit", "[language][gemm]") {
       Builder k("bad");
       k.launch({1}, {.threads = threads});
       body(k);
+      codegen::lower(k.finish());
     });
   };
   const auto contains = [](const std::string& text, const std::string& part) {

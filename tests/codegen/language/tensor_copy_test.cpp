@@ -258,6 +258,13 @@ TEST_CASE("Engine::tensor names the first condition that is not proved, and its 
   CHECK(error_of([&] {
           k.copy(x, fragment, {.engine = ir::Engine::tensor});
         }).find("  hint      leave out .engine\n") != std::string::npos);
+  CHECK(error_of([&] { k.copy(x.bulk(), tile, {.engine = ir::Engine::tensor}); })
+            .find(" by two engines [COPY_ENGINE]\n  expected  Engine::tensor or bulk()\n"
+                  "  got       both\n  hint      leave out one of them\n") != std::string::npos);
+  CHECK(error_of([&] { k.copy(x, tile, {.engine = ir::Engine::bulk}); })
+            .find("  expected  Engine::automatic, Engine::tensor or Engine::pieces\n"
+                  "  got       Engine::bulk\n  hint      copy from .bulk()\n") !=
+        std::string::npos);
   k.copy(x, tile, {.engine = ir::Engine::tensor});
   k.copy(tile, y);
   const ir::Kernel alone = k.finish();

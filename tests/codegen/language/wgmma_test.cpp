@@ -1,8 +1,9 @@
 // Matrix products by wgmma: which products it computes, what it computes, and what is refused.
 
+#include "codegen/products/wgmma.h"
+
 #include "codegen/cuda/emit.h"
 #include "codegen/lower.h"
-#include "codegen/products/atoms.h"
 #include "codegen/thread_ir/walk.h"
 #include "tests/support/catch.h"
 #include "tests/support/matchers.h"

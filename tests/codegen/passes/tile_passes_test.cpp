@@ -107,7 +107,7 @@ TEST_CASE("a pipelined loop issues its copies ahead into versions of the tile", 
   REQUIRE(copies.size() == 3);  // the first rounds, the round ahead, the result
   for (size_t i = 0; i < 2; ++i) {
     const ir::Buffer& tile = *copies[i]->to.buffer;
-    CHECK(copies[i]->mode == ir::CopyMode::async_if_possible);
+    CHECK(copies[i]->plan.when == ir::CopyTime::ahead);
     CHECK(ir::is_constant(tile.shape[0], 3));  // one more than the stages
     CHECK(tile.num_version_dims == 1);
   }
