@@ -2,6 +2,8 @@
 
 #include "codegen/products/wgmma.h"
 
+#include <fmt/format.h>
+
 #include "codegen/cuda/emit.h"
 #include "codegen/lower.h"
 #include "codegen/thread_ir/walk.h"
@@ -221,6 +223,33 @@ TEST_CASE("a grid of warps beside wgmma is refused with the hint to leave out th
   CAPTURE(text);
   CHECK(text.find("  got       the grid of warps is given\n  hint      leave out warp_rows and "
                   "warp_columns: wgmma has a grid of its own\n") != std::string::npos);
+}
+
+TEST_CASE("wgmma takes a grid of warps that the author gives by rows", "[language][wgmma]") {
+  for (const int groups : {1, 2, 4}) {
+    for (const bool by_columns : {false, true}) {  // .warp_columns = 1 is the same grid
+      Product p = product_of(DType::bf16, 64 * groups, 64, 64);
+      p.threads = 128 * groups;
+      p.options.instruction = ir::Instruction::wgmma;
+      (by_columns ? p.options.warp_columns : p.options.warp_rows) = by_columns ? 1 : 4 * groups;
+      check_exact(p);
+      CHECK(codegen::explain(product_kernel(p), kSm90a)
+                .find(fmt::format("gemm: wgmma, {} x 1 groups of 4 warps", groups)) !=
+            std::string::npos);
+      // mma.sync holds the sum in the same registers, so the bits are the same.
+      const ProductData one = random_operands(p, 3), other = random_operands(p, 3);
+      run_product(p, one, kSm90a, Arithmetic::target);
+      p.options.instruction = ir::Instruction::mma;
+      CHECK(num_wgmma(p) == 0);
+      run_product(p, other, kSm90a, Arithmetic::target);
+      CHECK(one.y.raw() == other.y.raw());
+    }
+  }
+  // Warps along the columns are another grid.
+  Product p = product_of(DType::bf16, 128, 64, 64);
+  p.threads = 256;
+  p.options.warp_rows = 4;
+  CHECK(refusal(p).find("the grid of warps is given") != std::string::npos);
 }
 
 TEST_CASE("a second product takes the first one from its registers", "[language][wgmma]") {
