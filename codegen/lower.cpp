@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <iterator>
 #include <set>
 #include <span>
 #include <variant>
@@ -75,8 +74,6 @@ void run_lower_tiles(Lowering& l) {
   l.notes.accesses = std::move(tiles.notes);
   l.notes.roles = std::move(tiles.roles);
   l.notes.rings = std::move(tiles.rings);
-  std::move(tiles.synchronous.begin(), tiles.synchronous.end(),
-            std::back_inserter(l.notes.pipelines));
 }
 
 struct Pass {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 
+#include "codegen/layouts/vector_width.h"
 #include "codegen/tile_ir/effects.h"
 
 namespace tessera::codegen {
@@ -119,7 +120,7 @@ double layout_cost(const Participant& participant, const Layout& iteration, cons
     cost += access_cost(*participant.loop, iteration, use, threads, math);
   }
   // Only the first copy of an iteration starts an asynchronous copy.
-  if (is_in_background(*participant.loop)) cost /= static_cast<double>(iteration.num_replicas());
+  if (is_in_pieces(*participant.loop)) cost /= static_cast<double>(iteration.num_replicas());
   return cost + 0.001 * static_cast<double>(iteration.num_slots());
 }
 
@@ -187,6 +188,28 @@ int64_t feasible_vector(const IndexMath& math, const ir::Buffer& buffer,
     }
   }
   return width;
+}
+
+int64_t common_run(const IndexMath& math, const ir::Loop& copy) {
+  int64_t run = is_straight_line(copy.body) ? 16 : 1;
+  while (copy.extents.back()->integer % run != 0) run /= 2;
+  const ir::Var& lane = *copy.vars.back();
+  const auto narrow = [&](const auto& element) {
+    run = std::min(run, feasible_vector(math, *element.buffer, element.indices, lane, run));
+  };
+  narrow(load_of(copy));
+  narrow(store_of(copy));
+  return run;
+}
+
+std::vector<int64_t> piece_widths(const IndexMath& math, const ir::Loop& copy) {
+  const ir::Buffer& tile = *store_of(copy).buffer;
+  std::vector<int64_t> widths;
+  if (load_of(copy).buffer->dtype != tile.dtype) return widths;
+  for (int64_t run = common_run(math, copy); run > 0; run /= 2) {
+    if (is_async_width(run * bits(tile.dtype))) widths.push_back(run);
+  }
+  return widths;
 }
 
 }  // namespace tessera::codegen

@@ -30,4 +30,9 @@ std::vector<std::string> uncoalesced_accesses(const Participant& participant,
 int64_t feasible_vector(const IndexMath& math, const ir::Buffer& buffer,
                         const std::vector<ir::Expr>& indices, const ir::Var& lane, int64_t limit);
 
+/// The widest run that both sides of the loop of a copy have in one vector, in elements.
+int64_t common_run(const IndexMath& math, const ir::Loop& copy);
+/// The runs that threads can copy in the background (cp.async: 4, 8 or 16 bytes), widest first. Empty: there are none.
+std::vector<int64_t> piece_widths(const IndexMath& math, const ir::Loop& copy);
+
 }  // namespace tessera::codegen

@@ -7,6 +7,7 @@
 #include "codegen/layouts/layout_cost.h"
 #include "codegen/lowering/tile_lowering.h"
 #include "codegen/tile_ir/effects.h"
+#include "dsl/base/error.h"
 
 namespace tessera::codegen {
 namespace {
@@ -30,7 +31,7 @@ std::map<const ir::Var*, Expr> coordinates(const ir::Loop& loop, const Expr& row
 
 }  // namespace
 
-bool TileLowering::lower_async(const ir::Loop& loop, const Iteration& it, SourceLoc loc) {
+void TileLowering::lower_pieces(const ir::Loop& loop, const Iteration& it, SourceLoc loc) {
   const ir::ElementLoad& load = load_of(loop);
   const ir::ElementStore& store = store_of(loop);
   std::vector<Expr> from, to;
@@ -44,25 +45,8 @@ bool TileLowering::lower_async(const ir::Loop& loop, const Iteration& it, Source
                      feasible_vector(math_, *store.buffer, to, *it.lane, it.vector));
   };
   nested(measure);  // for what it finds
-  const int64_t moved = width * bits(load.buffer->dtype);
-  const bool same_dtype = load.buffer->dtype == store.buffer->dtype;
-  if (!same_dtype || !is_async_width(moved)) {
-    if (loop.plan->when != ir::CopyTime::awaited) {
-      note_synchronous(fmt::format(
-          "{}: copy {} -> {}: waits for its loads: {}", to_string(loc), load.buffer->name,
-          store.buffer->name,
-          same_dtype ? fmt::format("runs of {} bits, the hardware copies 4, 8 or 16 bytes", moved)
-                     : fmt::format("it converts {} to {}", name(load.buffer->dtype),
-                                   name(store.buffer->dtype))));
-      return false;
-    }
-    fail("CPASYNC_WIDTH",
-         fmt::format("'{}' cannot be copied to '{}' asynchronously", load.buffer->name,
-                     store.buffer->name),
-         loc, "aligned runs of 4, 8 or 16 bytes",
-         fmt::format("{} x {}, {} bits", width, name(load.buffer->dtype), moved),
-         "declare multiple_of for the strides and extents involved, or use k.copy");
-  }
+  TESSERA_CHECK(is_async_width(width * bits(load.buffer->dtype)),
+                "choose_copies chose pieces for runs that the hardware does not copy");
   when(sole_owner_, loc, [&] {
     lower_body(place_of_row(loop));
     for (int64_t first = 0; first < it.vector; first += width) {
@@ -84,12 +68,6 @@ bool TileLowering::lower_async(const ir::Loop& loop, const Iteration& it, Source
       emit({std::move(copy), loc});
     }
   });
-  return true;
-}
-
-void TileLowering::note_synchronous(std::string note) {
-  std::vector<std::string>& notes = result_.synchronous;
-  if (std::find(notes.begin(), notes.end(), note) == notes.end()) notes.push_back(std::move(note));
 }
 
 void TileLowering::lower_bulk(const ir::Loop& loop, SourceLoc loc) {

@@ -11,9 +11,7 @@ namespace tessera::codegen {
 void TileLowering::lower_parallel(const ir::Loop& loop, SourceLoc loc) {
   const LoopLayout& plan = layouts_.loops.at(loop_id(loop));
   emit({Comment{loop.label.empty() ? "parallel" : loop.label}, loc});
-  const bool is_async = is_in_background(loop);
-  if (is_async && loop.plan->engine == ir::Engine::bulk) return lower_bulk(loop, loc);
-  if (is_async && loop.plan->engine == ir::Engine::tensor) return lower_tensor_copy(loop, loc);
+  if (loop.plan && loop.plan->engine == ir::Engine::bulk) return lower_bulk(loop, loc);
   const ir::If* const branch = shared_branch(loop);
   note_single_sums(loop.body, plan.vector);
   const bool first_copy_only = plan.copies == Copies::first;
@@ -26,8 +24,8 @@ void TileLowering::lower_parallel(const ir::Loop& loop, SourceLoc loc) {
     if (alone) it.sole_owner = Expr();
     sole_owner_ = it.sole_owner;
     when(alone, loc, [&] {
-      if (is_async && lower_async(loop, it, loc)) {
-        // done
+      if (is_in_pieces(loop)) {
+        lower_pieces(loop, it, loc);
       } else if (it.vector > 1 && branch != nullptr) {  // evaluated once for all lanes
         lower_body({loop.body.begin(), loop.body.end() - 1});
         lower_branch(*branch, loc,

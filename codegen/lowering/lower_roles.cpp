@@ -63,18 +63,14 @@ std::string to_string(const FillEngines& copies) {
 
 void look_at_copies(const ir::Body& body, FillEngines& copies) {
   for (const ir::Stmt& stmt : body) {
-    const auto* loop = std::get_if<ir::Loop>(&stmt.node);
-    if (loop != nullptr && is_in_background(*loop)) {
-      const ir::Engine engine = loop->plan->engine;
-      const ir::Buffer& tile = *store_of(*loop).buffer;
-      const bool converts = load_of(*loop).buffer->dtype != tile.dtype;
-      const bool is_tensor = engine == ir::Engine::tensor, is_bulk = engine == ir::Engine::bulk;
-      (is_tensor  ? copies.tensor
-       : is_bulk  ? copies.bulk
-       : converts ? copies.stores
-                  : copies.pieces) = true;
-      copies.multicast = copies.multicast || loop->plan->multicast == ir::Multicast::required;
-      (is_tensor || is_bulk ? copies.by_engine : copies.by_threads).insert(storage_of(tile).id);
+    const ir::CopyPlan* const plan = plan_of(stmt);
+    if (plan != nullptr && plan->engine != ir::Engine::threads) {
+      (plan->engine == ir::Engine::tensor ? copies.tensor
+       : plan->engine == ir::Engine::bulk ? copies.bulk
+                                          : copies.pieces) = true;
+      copies.multicast = copies.multicast || plan->multicast == ir::Multicast::required;
+      (is_by_engine(*plan) ? copies.by_engine : copies.by_threads)
+          .insert(storage_of(*target_of(stmt)).id);
       continue;
     }
     if (const auto* store = std::get_if<ir::ElementStore>(&stmt.node)) {
@@ -91,7 +87,7 @@ void look_at_operands(const ir::Body& body, std::set<int>& operands) {
     any_in(stmt, [&](const ir::Stmt& inner) {
       const auto* gemm = std::get_if<ir::Gemm>(&inner.node);
       if (gemm != nullptr) add_tiles_read(*gemm, operands);
-      const auto* copy = std::get_if<ir::Copy>(&inner.node);  // only tensor stores are left
+      const auto* copy = std::get_if<ir::Copy>(&inner.node);
       if (copy != nullptr) operands.insert(storage_of(*copy->from.buffer).id);
       return false;
     });
@@ -288,7 +284,6 @@ void TileLowering::lower(const ir::RingTurn& turn, SourceLoc loc) {
   } else {
     emit({MbarrierWait{element(ring.full, stage), rounds}, loc});
     // Pieces are there when others know it, so those who read fence them.
-    // A copy in pieces may turn out to be one of stores.
     if (ring.fences_takes) emit({ProxyFence{}, loc});
   }
   lower_body(turn.body);

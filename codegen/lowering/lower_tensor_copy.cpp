@@ -2,13 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <map>
-#include <optional>
-
 #include "codegen/lowering/tile_lowering.h"
-#include "codegen/tile_ir/effects.h"
-#include "dsl/base/error.h"
 
 namespace tessera::codegen {
 namespace {
@@ -67,53 +61,33 @@ void TileLowering::write_map(const ir::BufferRef& tensor, SourceLoc loc) {
   });
 }
 
-void TileLowering::lower_tensor_copy(const ir::Loop& loop, SourceLoc loc) {
-  const auto& load = load_of(loop);
-  const auto& store = store_of(loop);
-  const ir::Buffer& tensor = *load.buffer;
-  // `e` in the first iteration, or in the second one along an axis.
-  const auto at = [&](const Expr& e, std::optional<size_t> axis = std::nullopt) {
-    std::map<const ir::Var*, Expr> values;
-    for (size_t i = 0; i < loop.vars.size(); ++i) {
-      values[loop.vars[i].get()] = ir::index(i == axis ? 1 : 0);
-    }
-    return resolve(ir::substitute(e, [&](const VarRef& var) {
-      const auto found = values.find(var.get());
-      return found == values.end() ? Expr() : found->second;
-    }));
-  };
+void TileLowering::lower_tensor_copy(const ir::Copy& copy, SourceLoc loc) {
+  const ir::Buffer& tensor = *copy.from.buffer;
   std::vector<int64_t> box;
-  TensorCopy copy;
-  for (size_t d = 0; d < load.indices.size(); ++d) {
-    const Expr first = math_.simplify(at(load.indices[d]));
-    int64_t extent = 1;
-    for (size_t i = 0; i < loop.vars.size(); ++i) {
-      const Expr step = math_.simplify(at(load.indices[d], i) - first);
-      if (ir::is_constant(step, 0)) continue;
-      TESSERA_CHECK(ir::is_constant(step, 1) && extent == 1, "a tensor copy that is no box");
-      extent = loop.extents[i]->integer;
-    }
-    box.push_back(extent);
-    copy.coordinates.push_back(coordinate_of(first, tensor.shape[d]));
+  TensorCopy node;
+  for (size_t d = 0; d < copy.from.offsets.size(); ++d) {
+    const Expr& extent = copy.from.extents[d];
+    box.push_back(extent ? extent->integer : 1);
+    const Expr first = math_.simplify(resolve(copy.from.offsets[d]));
+    node.coordinates.push_back(coordinate_of(first, tensor.shape[d]));
   }
-  copy.map = map_of_tile(load.buffer, std::move(box));
-  if (tensor.map) copy.map_at = place_of_map(tensor, loc);
-  check_indices(
-      load, [&](const Expr& e) { return at(e); }, loc);
-  check_indices(
-      store, [&](const Expr& e) { return at(e); }, loc);
-  std::vector<Expr> to = store.indices;
-  for (Expr& index : to) index = at(index);
+  node.map = map_of_tile(copy.from.buffer, std::move(box));
+  if (tensor.map) node.map_at = place_of_map(tensor, loc);
+  for (const ir::Region* side : {&copy.from, &copy.to}) {
+    check_indices(
+        side->buffer, side->offsets, side->terms.tile_indices,
+        [&](const Expr& e) { return resolve(e); }, loc);
+  }
   const int piece = 128 / bits(tensor.dtype);
-  copy.to = access(store.buffer, to, piece, store.terms, loc);
-  if (const int ring = copy.to.array->ring; ring >= 0) {
-    copy.mbarrier = rings_[static_cast<size_t>(ring)].filled;
-    copy.expects = true;
+  node.to = access(copy.to.buffer, resolve(copy.to.offsets), piece, copy.to.terms, loc);
+  if (const int ring = node.to.array->ring; ring >= 0) {
+    node.mbarrier = rings_[static_cast<size_t>(ring)].filled;
+    node.expects = true;
   }
   const Expr is_first_warp = thread() < ir::index(kThreadsPerWarp);
-  copy.multicast = loop.plan->multicast == ir::Multicast::required;
+  node.multicast = copy.plan.multicast == ir::Multicast::required;
   when(group_.count > kThreadsPerWarp ? is_first_warp : Expr(), loc, [&] {
-    emit({std::move(copy), loc});
+    emit({std::move(node), loc});
   });
 }
 

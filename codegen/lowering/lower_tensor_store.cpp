@@ -3,18 +3,12 @@
 #include <fmt/format.h>
 
 #include "codegen/lowering/tile_lowering.h"
-#include "dsl/base/error.h"
 
 namespace tessera::codegen {
 
-void TileLowering::lower(const ir::Copy& copy, SourceLoc loc) {
-  TESSERA_CHECK(copy.plan.engine == ir::Engine::tensor,
-                "a copy reached lower_tiles that is no tensor store");
+void TileLowering::lower_tensor_store(const ir::Copy& copy, SourceLoc loc) {
   const ir::Buffer& tensor = *copy.to.buffer;
   require_writable(tensor, loc);
-  emit({Comment{fmt::format("{} {} -> {}", copy.adds ? "copy_add" : "copy", copy.from.buffer->name,
-                            tensor.name)},
-        loc});
   const auto at = [&](const Expr& e) { return resolve(e); };
   for (const ir::Region* side : {&copy.from, &copy.to}) {
     check_indices(side->buffer, side->offsets, side->terms.tile_indices, at, loc);

@@ -51,7 +51,7 @@ class TileLowering {
   void lower(const ir::ElementLoad& element, SourceLoc loc) { load(element, loc); }
   void lower(const ir::ElementStore& element, SourceLoc loc) { store(element, loc); }
   void lower(const ir::Atomic& indivisible, SourceLoc loc) { atomic(indivisible, loc); }
-  void lower(const ir::Copy& copy, SourceLoc loc);  // lower_tensor_store.cpp
+  void lower(const ir::Copy& copy, SourceLoc loc);
   void lower(const ir::Fill&, SourceLoc);
   void lower(const ir::Reduce& reduce, SourceLoc loc) { lower_reduce(reduce, loc); }
   void lower(const ir::ReducerInit& init, SourceLoc loc) { reducer_init(init, loc); }
@@ -135,15 +135,13 @@ class TileLowering {
                    bool contract);  // lower_lanes.cpp
 
   // lower_async.cpp
-  /// Lowers one vector of an asynchronous copy. False if the hardware cannot copy it and a plain
-  /// copy is allowed.
-  bool lower_async(const ir::Loop& loop, const Iteration& it, SourceLoc loc);
-  /// For `explain`: a copy that a pipelined loop issues ahead but that cannot be asynchronous.
-  void note_synchronous(std::string note);
+  /// Lowers one vector of a copy in pieces.
+  void lower_pieces(const ir::Loop& loop, const Iteration& it, SourceLoc loc);
   /// Lowers a whole bulk copy, row by row.
   void lower_bulk(const ir::Loop& loop, SourceLoc loc);
   /// A whole copy that goes on in the background, as a box of a tensor map.
-  void lower_tensor_copy(const ir::Loop& loop, SourceLoc loc);  // lower_tensor_copy.cpp
+  void lower_tensor_copy(const ir::Copy& copy, SourceLoc loc);   // lower_tensor_copy.cpp
+  void lower_tensor_store(const ir::Copy& copy, SourceLoc loc);  // lower_tensor_store.cpp
   /// The coordinate of a box that begins at `first` of a dimension of `extent`: outside if the tensor is empty.
   Expr coordinate_of(const Expr& first, const Expr& extent) const;
   /// A new map for boxes of a tensor, as wide as a tile.

@@ -9,8 +9,10 @@
 #include <utility>
 
 #include "codegen/analysis/disjoint_parts.h"
+#include "codegen/layouts/layout_cost.h"
 #include "codegen/passes/copy_obstacles.h"
 #include "codegen/products/atoms.h"
+#include "codegen/tile_ir/copy_loop.h"
 #include "codegen/tile_ir/effects.h"
 #include "dsl/base/error.h"
 #include "dsl/base/target_facts.h"
@@ -76,7 +78,7 @@ class CopyChooser {
       loops_ = loops;
       if (auto* copy = std::get_if<ir::Copy>(&stmt.node)) choose(*copy, outer, stmt.loc);
       auto* rows = std::get_if<ir::Loop>(&stmt.node);
-      if (rows != nullptr && rows->plan) rows->plan->engine = without_tensor(*rows->plan);
+      if (rows != nullptr && rows->plan) choose_without_tensor(*rows->plan, *rows, stmt.loc);
     }
   }
 
@@ -90,7 +92,9 @@ class CopyChooser {
   void look(const ir::Body& body) {
     for (const ir::Stmt& stmt : body) {
       for_each_binding(stmt, [&](const ir::VarRef& var, const ir::Expr* value) {
-        if (value != nullptr && is_integer(var->type)) facts_.math.define(var, *value);
+        if (value == nullptr || !is_integer(var->type)) return;
+        facts_.math.define(var, *value);
+        values_.define(var, *value);
       });
       const auto* gemm = std::get_if<ir::Gemm>(&stmt.node);
       if (gemm != nullptr) add_tiles_read(*gemm, facts_.operands);
@@ -114,8 +118,7 @@ class CopyChooser {
 
   void choose(ir::Copy& copy, const Apart& apart, SourceLoc loc) {
     const bool is_automatic = copy.plan.engine != ir::Engine::tensor;
-    if (is_automatic) copy.plan.engine = without_tensor(copy.plan);
-    if (is_automatic && !copy.adds) return;
+    if (is_automatic && !copy.adds) return choose_without_tensor(copy, loc);
     const Sides sides = sides_of(copy);
     const std::string what =
         fmt::format("{}: {} {} -> {}", to_string(loc), copy.adds ? "copy_add" : "copy",
@@ -147,14 +150,56 @@ class CopyChooser {
           sides.stores ? std::string() : choose_multicast(copy, apart.in_cluster, loc)));
       return;
     }
-    copy.plan.engine = without_tensor(copy.plan);
+    choose_without_tensor(copy, loc);
   }
 
-  /// The engine of a copy that is none of boxes.
-  static ir::Engine without_tensor(const ir::CopyPlan& plan) {
-    return plan.when == ir::CopyTime::at_once ? ir::Engine::threads
-           : plan.engine == ir::Engine::bulk  ? ir::Engine::bulk
-                                              : ir::Engine::pieces;
+  // Copies that are none of boxes.
+  void choose_without_tensor(ir::Copy& copy, SourceLoc loc) {
+    if (copy.plan.when == ir::CopyTime::at_once) {
+      copy.plan.engine = ir::Engine::threads;
+      return;
+    }
+    int next_var = kernel_.num_vars;  // of a loop that only answers
+    choose_without_tensor(copy.plan, loop_of(copy, loc, next_var), loc);
+  }
+  void choose_without_tensor(ir::CopyPlan& plan, const ir::Loop& loop, SourceLoc loc) {
+    if (plan.when == ir::CopyTime::at_once) {
+      plan.engine = ir::Engine::threads;
+      return;
+    }
+    const ir::Buffer &from = *load_of(loop).buffer, &to = *store_of(loop).buffer;
+    const std::string what = fmt::format("{}: copy {} -> {}", to_string(loc), from.name, to.name);
+    if (plan.engine == ir::Engine::bulk) {
+      note(what + ": bulk copies of its rows");
+      return;
+    }
+    const std::vector<int64_t> widths = piece_widths(values_, loop);
+    if (!widths.empty()) {
+      plan.engine = ir::Engine::pieces;
+      note(fmt::format("{}: pieces of {} bytes", what, widths.front() * bits(to.dtype) / 8));
+      return;
+    }
+    const int64_t run = common_run(values_, loop);
+    if (plan.when == ir::CopyTime::awaited) refuse_pieces(from, to, run, loc);
+    plan.engine = ir::Engine::threads;
+    note(fmt::format("{}: waits for its loads: {}", what,
+                     from.dtype == to.dtype
+                         ? fmt::format("runs of {} bits, the hardware copies 4, 8 or 16 bytes",
+                                       run * bits(from.dtype))
+                         : fmt::format("it converts {} to {}", name(from.dtype), name(to.dtype))));
+  }
+
+  [[noreturn]] void refuse_pieces(const ir::Buffer& from, const ir::Buffer& to, int64_t run,
+                                  SourceLoc loc) const {
+    throw Error(
+        {.kind = ErrorKind::program,
+         .op = kernel_.name,
+         .what = fmt::format("'{}' cannot be copied to '{}' asynchronously", from.name, to.name),
+         .expected = "aligned runs of 4, 8 or 16 bytes",
+         .got = fmt::format("{} x {}, {} bits", run, name(from.dtype), run * bits(from.dtype)),
+         .hint = "declare multiple_of for the strides and extents involved, or use k.copy",
+         .code = "CPASYNC_WIDTH",
+         .loc = loc});
   }
 
   /// Returns its part of the note.
@@ -220,6 +265,7 @@ class CopyChooser {
   const Target target_;
   std::vector<std::string>& notes_;
   CopyFacts facts_;
+  IndexMath values_;  // knows no conditions, as that of solve_layouts
   bool has_stores_ = false;
   std::set<const ir::Var*> loops_;                       // indices around the statement
   std::map<int, int> num_adds_;                          // copies that add, by tensor

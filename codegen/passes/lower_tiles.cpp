@@ -7,6 +7,7 @@
 #include "codegen/layouts/vector_width.h"
 #include "codegen/lowering/tile_lowering.h"
 #include "codegen/products/atoms.h"
+#include "codegen/tile_ir/copy_loop.h"
 #include "codegen/tile_ir/effects.h"
 #include "dsl/base/error.h"
 
@@ -87,6 +88,20 @@ void TileLowering::lower(const ir::Gemm& gemm, SourceLoc loc) {
                             gemm.c.buffer->name)},
         loc});
   atom_of(gemm).lower(*this, gemm, loc);
+}
+
+void TileLowering::lower(const ir::Copy& copy, SourceLoc loc) {
+  emit({Comment{fmt::format("{} {} -> {}", copy.adds ? "copy_add" : "copy", copy.from.buffer->name,
+                            copy.to.buffer->name)},
+        loc});
+  TESSERA_CHECK(is_by_engine(copy.plan), "a copy by threads reached lower_tiles");
+  if (copy.plan.engine == ir::Engine::bulk) {
+    lower_bulk(loop_of(copy, loc, result_.program.num_vars), loc);
+  } else if (copy.to.buffer->space == ir::Space::global) {
+    lower_tensor_store(copy, loc);
+  } else {
+    lower_tensor_copy(copy, loc);
+  }
 }
 
 void TileLowering::lower(const ir::Loop& loop, SourceLoc loc) {

@@ -15,7 +15,6 @@ struct LoweredTiles {
   Program program;
   std::vector<VarRef> uniform;            // values that reducers give to all threads of the block
   std::vector<std::string> notes;         // width and guard of each access, for `explain`
-  std::vector<std::string> synchronous;   // copies ahead that are plain loads, for `explain`
   std::vector<std::string> roles, rings;  // for `explain`
 };
 

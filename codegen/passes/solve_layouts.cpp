@@ -58,27 +58,20 @@ class Solver {
   };
 
   /// The splits that one loop proposes: one per distinct vector width of its accesses, widest
-  /// first. An asynchronous copy proposes the widths of the hardware if it can.
+  /// first. A copy in pieces proposes the widths of pieces.
   std::vector<Proposal> proposals(const Participant& p) const {
     std::vector<int64_t> widths;
-    int64_t limit = 16;
-    while (p.loop->extents.back()->integer % limit != 0) limit /= 2;
-    int64_t common = limit;
-    // Loads of the place of a row, which come first, have no say in an asynchronous copy.
-    const bool is_async = is_in_background(*p.loop);
-    for (size_t i = is_async ? p.memory.size() - 2 : 0; i < p.memory.size(); ++i) {
-      const MemoryUse& use = p.memory[i];
-      widths.push_back(feasible_vector(participants_.math, *use.buffer, use.indices,
-                                       *p.loop->vars.back(), limit));
-      common = std::min(common, widths.back());
-    }
-    widths.push_back(1);
-    if (is_async) {
-      std::vector<int64_t> copied;
-      for (int64_t width = common; width > 0; width /= 2) {
-        if (is_async_width(width * bits(p.memory.back().buffer->dtype))) copied.push_back(width);
+    if (is_in_pieces(*p.loop)) {
+      widths = piece_widths(participants_.math, *p.loop);
+      TESSERA_CHECK(!widths.empty(), "choose_copies chose pieces for a copy that has none");
+    } else {
+      int64_t limit = 16;
+      while (p.loop->extents.back()->integer % limit != 0) limit /= 2;
+      for (const MemoryUse& use : p.memory) {
+        widths.push_back(feasible_vector(participants_.math, *use.buffer, use.indices,
+                                         *p.loop->vars.back(), limit));
       }
-      if (!copied.empty()) widths = std::move(copied);
+      widths.push_back(1);
     }
     std::sort(widths.rbegin(), widths.rend());
     widths.erase(std::unique(widths.begin(), widths.end()), widths.end());

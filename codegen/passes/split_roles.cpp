@@ -24,12 +24,6 @@ bool converts(const ir::Stmt& copy) {
   return source_of(copy)->dtype != target_of(copy)->dtype;
 }
 
-/// True if the copy engine does the copy: its threads compute few addresses.
-bool is_by_engine(const ir::Stmt& copy) {
-  const ir::Engine engine = plan_of(copy)->engine;
-  return engine == ir::Engine::tensor || engine == ir::Engine::bulk;
-}
-
 class RoleSplitter {
  public:
   RoleSplitter(const ir::Kernel& from, Target target, std::vector<std::string>& notes)
@@ -293,8 +287,9 @@ class RoleSplitter {
     bool by_engine = true;
     for (const auto& [id, loop] : loops_) {
       for (const Producer& producer : loop.producers) {
-        by_engine =
-            by_engine && std::all_of(producer.copies.begin(), producer.copies.end(), is_by_engine);
+        by_engine = by_engine &&
+                    std::all_of(producer.copies.begin(), producer.copies.end(),
+                                [](const ir::Stmt& copy) { return is_by_engine(*plan_of(copy)); });
       }
     }
     constexpr int kByEngine = 24, kByPieces = 40;  // of the load role

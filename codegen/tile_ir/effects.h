@@ -117,10 +117,13 @@ inline const ir::ElementStore& store_of(const ir::Loop& copy) {
   return std::get<ir::ElementStore>(copy.body.back().node);
 }
 
-/// True for the loop of a copy that goes on after it.
-inline bool is_in_background(const ir::Loop& loop) {
-  return loop.plan && loop.plan->engine != ir::Engine::threads &&
-         loop.plan->engine != ir::Engine::automatic;
+/// True for the loop of a copy of which each thread copies pieces in the background.
+inline bool is_in_pieces(const ir::Loop& loop) {
+  return loop.plan && loop.plan->engine == ir::Engine::pieces;
+}
+/// True if the copy engine makes the copy, not the threads one by one.
+inline bool is_by_engine(const ir::CopyPlan& plan) {
+  return plan.engine == ir::Engine::tensor || plan.engine == ir::Engine::bulk;
 }
 
 /// Where a copy, or a copy of rows, reads and writes.

@@ -190,8 +190,8 @@ class TileVerifier : TileEffectReceiver {
             "an ordered atomic load waits for a condition of its value", atomic.buffer->name);
   }
   void look(const ir::Copy& copy) {
-    require(!expected_.are_tiles_expanded || copy.plan.engine == ir::Engine::tensor,
-            "copies and fills are loops", copy.to.buffer->name);
+    require(!expected_.are_tiles_expanded || is_by_engine(copy.plan), "copies and fills are loops",
+            copy.to.buffer->name);
     require(copy.token < 0 || tokens_.insert(copy.token).second, "a store has a token of its own",
             copy.to.buffer->name);
     tile(copy.from);

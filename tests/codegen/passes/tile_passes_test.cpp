@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "codegen/lower.h"
 #include "codegen/passes/check_iterations.h"
 #include "codegen/passes/choose_conversions.h"
 #include "codegen/passes/count_async_groups.h"
@@ -334,4 +335,47 @@ TEST_CASE("a conversion takes the most elements for which the GPU has one", "[pa
   CHECK(at_once("f32", "bf16", 3) == 1);
   CHECK(at_once("bf16", "f32", 8) == 1);
   CHECK(at_once("bf16", "bf16", 8) == 1);
+}
+
+TEST_CASE("a copy keeps the engine that choose_copies gives it until it is lowered", "[passes]") {
+  dsl::Builder k("engines");
+  auto x = k.input("x", DType::bf16, {256, 64});
+  auto z = k.input("z", DType::bf16, {256, 63});
+  auto y = k.output("y", DType::bf16, {256, 64});
+  k.launch({1}, {.threads = 64});
+  auto boxes = k.shared(DType::bf16, {64, 64}, "boxes");
+  auto rows = k.shared(DType::bf16, {64, 64}, "rows");
+  auto pieces = k.shared(DType::bf16, {64, 64}, "pieces");
+  auto narrow = k.shared(DType::bf16, {64, 63}, "narrow");
+  k.pipelined(0, 4, 2, [&](dsl::Value step) {
+    const auto part = x.tile({step * 64, 0}, {64, 64});
+    k.copy(part, boxes, {.engine = ir::Engine::tensor});
+    k.copy(part.bulk(), rows);
+    k.copy(part, pieces);
+    k.copy(z.tile({step * 64, 0}, {64, 63}), narrow);
+    k.parallel({64, 63}, [&](dsl::Value i, dsl::Value j) {
+      y(step * 64 + i, j) = boxes(i, j) + rows(i, j) + pieces(i, j) + narrow(i, j);
+    });
+  });
+  const ir::Kernel kernel = k.finish();
+  const auto engines = [&](Target target) {
+    const std::string text = codegen::text_after(kernel, "expand_tiles", target);
+    std::vector<int> counts;
+    for (const char* word : {"by tensor", "by bulk", "by pieces", "by threads"}) {
+      counts.push_back(count(text, word));
+    }
+    CHECK(count(text, "copy_async ") == counts[0] + counts[1]);  // no loops
+    return counts;
+  };
+  // The first copies, and those of the loop.
+  CHECK(engines({9, 0, 0}) == std::vector<int>{2, 2, 2, 2});
+  CHECK(engines({8, 0, 0}) == std::vector<int>{0, 2, 4, 2});
+  const std::string explained = codegen::explain(kernel, {9, 0, 0});
+  for (const char* note :
+       {"copy x -> boxes: tensor copies of 64 x 64", "copy x -> rows: bulk copies of its rows",
+        "copy x -> pieces: pieces of 16 bytes",
+        "copy z -> narrow: waits for its loads: runs of 16 bits, the hardware copies 4, 8 or 16"}) {
+    CAPTURE(note);
+    CHECK(count(explained, note) == 1);
+  }
 }
