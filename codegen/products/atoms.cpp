@@ -1,10 +1,16 @@
 #include "codegen/products/atoms.h"
 
+#include "codegen/products/atom_list.h"
 #include "codegen/tile_ir/effects.h"
 #include "dsl/base/error.h"
 #include "dsl/layout/mma.h"
 
 namespace tessera::codegen {
+
+#define TESSERA_ROW(atom) extern const Atom atom;
+TESSERA_ATOMS(TESSERA_ROW)
+#undef TESSERA_ROW
+
 namespace {
 
 int64_t extent(const ir::Region& region, size_t axis) {
@@ -13,7 +19,9 @@ int64_t extent(const ir::Region& region, size_t axis) {
 
 constexpr double kSharedBytesPerClock = 128;
 
-constexpr const Atom* kAtoms[] = {&kMma, &kWgmma};
+#define TESSERA_ROW(atom) &atom,
+constexpr const Atom* kAtoms[] = {TESSERA_ATOMS(TESSERA_ROW)};
+#undef TESSERA_ROW
 
 }  // namespace
 

@@ -62,9 +62,7 @@ struct Atom {
   void (*lower)(TileLowering& tiles, const ir::Gemm& gemm, SourceLoc loc);
 };
 
-// Each in a file of its own, with its fit, cost and lowering. A new instruction is a file, a line here and a row in atoms.cpp.
-extern const Atom kMma, kWgmma;
-/// The first one takes what fits no other.
+/// The table. A new instruction is a file and a row of atom_list.h.
 std::span<const Atom* const> atoms();
 /// The row of the instruction that choose_products chose.
 const Atom& atom_of(const ir::Gemm& gemm);

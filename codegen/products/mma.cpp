@@ -339,6 +339,7 @@ void lower_mma(TileLowering& tiles, const ir::Gemm& gemm, SourceLoc loc) {
 
 }  // namespace
 
+extern constinit const Atom kMma;
 constinit const Atom kMma = {.instruction = ir::Instruction::mma,
                              .name = "mma.sync",
                              .fit = fit_mma,

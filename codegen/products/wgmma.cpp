@@ -362,6 +362,7 @@ void lower_wgmma(TileLowering& tiles, const ir::Gemm& gemm, SourceLoc loc) {
 
 }  // namespace
 
+extern constinit const Atom kWgmma;
 constinit const Atom kWgmma = {.instruction = ir::Instruction::wgmma,
                                .name = "wgmma",
                                .warps = 4,
