@@ -236,3 +236,72 @@ def test_gradients_of_swiglu_are_those_of_the_saved_codes(weighted, clamp):
     if weighted:
         close(options["topk_weights"].grad, table.grad, 1e-3)
         assert not x.grad[3].any()
+
+
+def moe_rows():
+    return torch.tensor([[0, 2], [-1, 3]], dtype=torch.int32), torch.tensor([0, -1, 1, 1, -1], dtype=torch.int32)
+
+
+def test_padding_rows_of_experts_reach_no_gradient():
+    """Rows that no slot names hold NaN, here as after an expert that ran on padding."""
+    positions, _ = moe_rows()
+    x = torch.ones(5, 256)
+    x[1], x[4] = float("nan"), float("nan")
+    x.requires_grad_()
+    weights = torch.tensor([[0.5, 2.0], [float("nan"), 3.0]], requires_grad=True)  # the slot without a row
+    scales = torch.tensor([1.0, float("nan"), 2.0, 1.0, float("inf")], requires_grad=True)
+    F.reduce_fused(x, positions, topk_weights=weights, x_sf=scales).backward(torch.ones(2, 256))
+    assert torch.equal(x.grad[:, 0], torch.tensor([0.5, 0.0, 4.0, 3.0, 0.0]))
+    assert torch.equal(weights.grad, torch.tensor([[256.0, 512.0], [0.0, 256.0]]))
+    assert torch.equal(scales.grad, torch.tensor([128.0, 0.0, 512.0, 768.0, 0.0]))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_expanding_and_reducing_are_each_the_gradient_of_the_other(dtype):
+    positions, experts = moe_rows()
+    random = torch.Generator().manual_seed(1)
+    x = torch.randn(2, 256, generator=random).to(dtype).requires_grad_()
+    grad = torch.randn(5, 256, generator=random).to(dtype)
+    F.expand_to_fused(x, positions, experts).backward(grad)
+    assert torch.equal(x.grad, tessera.reduce_fused(grad, positions))
+    rows = grad.clone().requires_grad_()
+    F.reduce_fused(rows, positions).backward(x.detach())
+    assert torch.equal(rows.grad, tessera.expand_to_fused(x.detach(), positions, experts))
+
+
+@pytest.mark.parametrize("tokens, count", [(0, 0), (0, 4), (3, 0), (3, 2)])
+def test_no_tokens_and_no_rows_have_gradients(tokens, count):
+    positions = torch.full((tokens, 2), -1, dtype=torch.int32)
+    experts = torch.full((count,), -1, dtype=torch.int32)
+    x = torch.randn(tokens, 256).requires_grad_()
+    weights = torch.ones(tokens, 2, requires_grad=True)
+    rows = F.expand_to_fused(x, positions, experts)
+    F.reduce_fused(rows, positions, topk_weights=weights).sum().backward()
+    assert not x.grad.any() and not weights.grad.any() and x.grad.shape == x.shape
+
+
+def test_a_layer_of_experts_learns():
+    """Tokens to experts and back, as a user writes it: the gradients are those of the dense sum."""
+    random = torch.Generator().manual_seed(2)
+    x = torch.randn(6, 256, generator=random)
+    scores = torch.rand(6, 4, generator=random)
+    weights, ids = scores.topk(2)
+    mapping = tessera.get_fused_mapping(ids, num_experts=4, num_expanded_tokens=0, alignment=4)
+    experts = torch.randn(4, 256, 256, generator=random) / 16
+
+    def run(x, weights, experts):
+        rows = F.expand_to_fused(x, mapping.token_topk_to_pos, mapping.pos_to_expert)
+        made = torch.einsum("ph,phg->pg", rows, experts[mapping.pos_to_expert.clamp(min=0).long()])
+        return F.reduce_fused(made, mapping.token_topk_to_pos, topk_weights=weights)
+
+    def dense(x, weights, experts):
+        return torch.einsum("tk,th,tkhg->tg", weights, x, experts[ids])
+
+    grad = torch.randn(6, 256, generator=random)
+    found = []
+    for function in (run, dense):
+        leaves = [t.detach().clone().requires_grad_() for t in (x, weights, experts)]
+        function(*leaves).backward(grad)
+        found.append([leaf.grad for leaf in leaves])
+    for got, expected in zip(*found):
+        close(got, expected, 1e-5)

@@ -88,6 +88,9 @@ def cases(device="cpu"):
         "post_mix": normal(TOKENS, STREAMS),
         "comb_mix": normal(TOKENS, STREAMS, STREAMS),
     }
+    # 4 tokens of 2 slots, 9 rows: two slots have no row, the rows 1, 5 and 8 are padding
+    positions = torch.tensor([[0, 3], [-1, 2], [7, 4], [6, -1]], dtype=torch.int32, device=device)
+    experts = torch.tensor([0, -1, 0, 1, 1, -1, 2, 2, -1], dtype=torch.int32, device=device)
     mixes = {"input_mixes": normal(TOKENS, MIXES), "scale": normal(3), "base": normal(MIXES)}
     return [
         Case("engram_gate", engram, {"eps": 1e-6}, 1e-2),
@@ -107,12 +110,19 @@ def cases(device="cpu"):
         Case("mhc_pre", pre(), {"post_mult_value": 2.0}, 1e-2),
         Case("mhc_pre", {**pre(), "norm_weight": weight()}, {}, 1e-2),
         Case("mhc_head", head(STREAMS), {}, 1e-2),
+        Case("expand_to_fused", {"x": half(4, 256)}, {"token_topk_to_pos": positions, "pos_to_expert": experts}, 1e-2),
+        Case("reduce_fused", {"x": half(9, 256)}, {"token_topk_to_pos": positions}, 1e-2),
+        Case(
+            "reduce_fused",
+            {"x": normal(9, 512), "topk_weights": normal(4, 2), "x_sf": normal(9)},
+            {"token_topk_to_pos": positions},
+        ),
         Case("mhc_head", {**head(MIXES), "norm_weight": weight()}, {}, 1e-2),
     ]
 
 
 def name_of(case):
-    words = [name for name in case.inputs if name == "norm_weight"]
+    words = [name for name in case.inputs if name in ("norm_weight", "topk_weights")]
     return "-".join([case.name, *words])
 
 

@@ -84,6 +84,27 @@ def mhc_head(residual, fn, scale, base, *, norm_weight=None, norm_eps=1e-6, pre_
     return pre_apply_mix(residual, head_compute_mix(mix, scale, base, pre_eps=pre_eps))
 
 
+def expand_to_fused(x, token_topk_to_pos, pos_to_expert):
+    made = [torch.zeros_like(x[0]) for _ in pos_to_expert]
+    for token, positions in enumerate(token_topk_to_pos.tolist()):
+        for position in positions:
+            if position >= 0:
+                made[position] = x[token]
+    return torch.stack(made)
+
+
+def reduce_fused(x, token_topk_to_pos, *, topk_weights=None, x_sf=None):
+    made = []
+    for token, positions in enumerate(token_topk_to_pos.tolist()):
+        row = torch.zeros_like(x[0])
+        for slot, position in enumerate(positions):
+            if position >= 0:
+                factor = 1.0 if topk_weights is None else topk_weights[token, slot]
+                row = row + x[position] * factor * (1.0 if x_sf is None else x_sf[position])
+        made.append(row)
+    return torch.stack(made)
+
+
 def swiglu(x, *, weight=None, clamp=None):
     gate, up = x.chunk(2, -1)
     if clamp is not None:

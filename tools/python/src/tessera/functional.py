@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 
 import tessera
-from tessera import _functions, _mhc_functions
+from tessera import _functions, _mhc_functions, _moe_functions
 from tessera._autograd import check_out, owners_of, records
 from tessera._residual_grad import ResidualGrad
 
@@ -25,6 +25,7 @@ __all__ = [
     "ResidualGrad",
     "SwigluCast",
     "engram_gate",
+    "expand_to_fused",
     "expand_to_mhc",
     "head_compute_mix",
     "mhc_head",
@@ -34,6 +35,7 @@ __all__ = [
     "post",
     "pre_apply_mix",
     "pre_split_mixes",
+    "reduce_fused",
     "sinkhorn",
     "swiglu_and_per_token_cast",
 ]
@@ -59,6 +61,8 @@ RECORDED = {
     "pre_big_fuse": "mhc_pre",
     "mhc_head_fwd": "mhc_head",
     "swiglu_forward_and_per_token_cast": "swiglu_and_per_token_cast",
+    "expand_to_fused": "expand_to_fused",
+    "reduce_fused": "reduce_fused",
 }
 
 
@@ -410,6 +414,48 @@ def swiglu_and_per_token_cast(
             x, topk_weights, pos_to_token_topk, token_topk_to_pos, pos_to_expert, options
         )
     )
+
+
+def expand_to_fused(x: Tensor, token_topk_to_pos: Tensor, pos_to_expert: Tensor) -> Tensor:
+    """Copies the rows of tokens to the positions of their experts; the gradient of x is the sum over the positions.
+
+      x                  bf16/f32 [T, H]
+      token_topk_to_pos  i32 [T, K]   row of each slot, -1: none; each row has at most one slot
+      pos_to_expert      i32 [P]      negative: padding, a row of zeros
+      result             as x [P, H]
+
+    The gradients of a token's rows are added in f32 in the order of its slots and rounded once.
+
+    Errors:  those of the op expand_to_fused; gradients need H % 256 = 0.
+    Example: rows = expand_to_fused(x, token_topk_to_pos, pos_to_expert)
+             y = reduce_fused(experts(rows), token_topk_to_pos, topk_weights=topk_weights)
+    """
+    if not records("expand_to_fused", x):
+        return tessera.expand_to_fused(x, token_topk_to_pos, pos_to_expert)
+    recorded: Tensor = _moe_functions.ExpandToFused.apply(x, token_topk_to_pos, pos_to_expert)
+    return recorded
+
+
+def reduce_fused(
+    x: Tensor, token_topk_to_pos: Tensor, *, topk_weights: Tensor | None = None, x_sf: Tensor | None = None
+) -> Tensor:
+    """Adds the rows of each token's positions, weighted; the gradient of x is that of each row's token, times its weight.
+
+      x                  bf16/f32 [P, H]   H % 256 = 0
+      token_topk_to_pos  i32 [T, K]        row of each slot, -1: none; each row has at most one slot
+      topk_weights       f32 [T, K], or None
+      x_sf               f32 [P], or None  a factor per row
+      result             as x [T, H]
+
+    Rows that no slot names are padding: they may hold anything, and their gradients are 0.
+
+    Errors:  those of the op reduce_fused.
+    Example: y = reduce_fused(rows, token_topk_to_pos, topk_weights=topk_weights)
+    """
+    if not records("reduce_fused", x, topk_weights, x_sf):
+        return tessera.reduce_fused(x, token_topk_to_pos, topk_weights=topk_weights, x_sf=x_sf)
+    recorded: Tensor = _moe_functions.ReduceFused.apply(x, token_topk_to_pos, topk_weights, x_sf)
+    return recorded
 
 
 def _handle(residual: Tensor, given: ResidualGrad | None) -> ResidualGrad | None:
