@@ -151,7 +151,7 @@ TEST_CASE("an error in the CUDA text of a kernel names the author's file and lin
     CHECK(text.find("mistyped.cu(") != std::string::npos);
     CHECK(text.find("takes_a_pointer(") != std::string::npos);
     const std::string end = "compile_test.cpp:" + std::to_string(line) +
-                            "\n    y(k.thread()) = k.call(f, {twice});\n    ^";
+                            "\n    y(k.thread()) = k.call(f, {twice});\n                      ^";
     REQUIRE(text.size() > end.size());
     CHECK(text.substr(text.size() - end.size()) == end);
   }
