@@ -78,16 +78,7 @@ BenchFile read_record(const std::string& path, const Json& first) {
   file.machine.method = "a record, which says no more of the machine";
   for (const kernels::OpInfo& op : program_ops()) {
     for (const kernels::BenchCase& one : op.bench) {
-      const std::optional<double> us = times.find(op, one);
-      if (!us || one.bytes == 0) continue;
-      BenchResult result;
-      result.op = op.name;
-      result.label = one.label;
-      result.bytes = one.bytes;
-      result.timing.us = *us;
-      result.gbs = static_cast<double>(one.bytes) / *us / 1e3;
-      result.copy_gbs = times.copy_gbs(one.bytes / 2).value_or(0);
-      file.results.push_back(std::move(result));
+      if (auto result = recorded_result(op, one, times)) file.results.push_back(*std::move(result));
     }
   }
   if (file.results.empty()) fail(path, "a record without a case of ours");
@@ -121,6 +112,20 @@ BenchFile read_run(const std::string& path, const std::string& text) {
 }
 
 }  // namespace
+
+std::optional<BenchResult> recorded_result(const kernels::OpInfo& op, const kernels::BenchCase& one,
+                                           const PeerTimes& times) {
+  const std::optional<double> us = times.find(op, one);
+  if (!us || one.bytes == 0) return std::nullopt;
+  BenchResult result;
+  result.op = op.name;
+  result.label = one.label;
+  result.bytes = one.bytes;
+  result.timing.us = *us;
+  result.gbs = static_cast<double>(one.bytes) / *us / 1e3;
+  result.copy_gbs = times.copy_gbs(one.bytes / 2).value_or(0);
+  return result;
+}
 
 BenchFile read_bench(const std::string& path) {
   const std::string text = read_text_file(path, kMaxFile);

@@ -1,6 +1,7 @@
 #pragma once
 // The numbers of a benchmark run, read back from a file that `tessera bench` wrote.
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,11 @@ struct BenchFile {
 /// rates of copies, which older records lack, are 0. Lines that are no case of ours are left out.
 /// Throws Error (argument) naming the file and what it lacks.
 BenchFile read_bench(const std::string& path);
+
+/// What a run of bench would have: the recorded time of a case and the rates that follow from it. Nothing for a case
+/// without a time or without bytes.
+std::optional<BenchResult> recorded_result(const kernels::OpInfo& op, const kernels::BenchCase& one,
+                                           const PeerTimes& times);
 
 /// Gives every case that the peer has its times, in place of those recorded with the run. Cases are
 /// found by op and label; those of other versions of the library keep what they have.

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "tools/lib/bench_file.h"
 #include "tools/lib/measured_page.h"
 #include "tools/lib/report_charts.h"
 #include "tools/lib/svg.h"
@@ -29,16 +30,9 @@ BenchFile bench_file(const Records& records) {
   BenchFile file;
   for (const kernels::OpInfo& op : kernels::ops()) {
     for (const kernels::BenchCase& one : op.bench) {
-      const std::optional<double> us = records.h200.find(op, one);
-      if (!us || product_flops(op, one) > 0) continue;
-      BenchResult result;
-      result.op = op.name;
-      result.label = one.label;
-      result.bytes = one.bytes;
-      result.timing.us = *us;
-      result.gbs = static_cast<double>(one.bytes) / *us / 1e3;
-      result.copy_gbs = records.h200.copy_gbs(one.bytes / 2).value_or(0);
-      file.results.push_back(std::move(result));
+      if (product_flops(op, one) > 0) continue;
+      auto result = recorded_result(op, one, records.h200);
+      if (result) file.results.push_back(*std::move(result));
     }
   }
   return file;
