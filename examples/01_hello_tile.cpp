@@ -1,10 +1,10 @@
 // 01_hello_tile: divides every row of a matrix by its sum. CPU tensors run on the executor; hand the
 // same kernel CUDA tensors and it is compiled for that GPU.
+#include <tessera/dsl/builder.h>
+#include <tessera/kernels/jit/jit.h>
+
 #include <cstdio>
 #include <vector>
-
-#include "dsl/builder.h"
-#include "kernels/jit/jit.h"
 
 namespace ts = tessera;
 constexpr auto kF32 = ts::DType::f32;

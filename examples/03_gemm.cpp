@@ -4,20 +4,13 @@
 //   example_03_gemm 4096 cuda:0    4096 x 4096 x 4096 on a GPU, checked and timed
 //   example_03_gemm 4096 cuda:0 wide    the same by larger blocks, of 208 KiB of shared memory
 //   example_03_gemm 4096 cuda:0 roles    the same: one warp loads boxes, the copy engine stores them
-#include <fmt/format.h>
+#include <tessera/tools/lib/trial.h>
 
-#include <bit>
 #include <cmath>
 #include <cstdlib>
-#include <cstring>
 #include <exception>
 #include <string_view>
-
-#include "dsl/builder.h"
-#include "kernels/jit/jit.h"
-#include "runtime/driver/device_timer.h"
-#include "tools/lib/device_tensors.h"
-#include "tools/lib/random_tensor.h"
+#include <vector>
 
 namespace ts = tessera;
 constexpr auto kBf16 = ts::DType::bf16;
@@ -88,55 +81,29 @@ ts::ir::Kernel gemm_by_roles() {
   return k.finish();
 }
 
-double bf16_at(const std::byte* data, int64_t i) {
-  uint16_t bits = 0;
-  std::memcpy(&bits, data + 2 * i, sizeof bits);
-  return std::bit_cast<float>(uint32_t{bits} << 16);
-}
-
 int main(int argc, char** argv) try {
   const int64_t size = argc > 1 ? std::atoll(argv[1]) : 256;
-  const ts::Device device = ts::tools::parse_device(argc > 2 ? argv[2] : "cpu");
-  const int64_t bytes = size * size * 2;
-  const ts::tools::HostBuffer left = ts::tools::random_tensor(kBf16, size * size, 1);
-  const ts::tools::HostBuffer right = ts::tools::random_tensor(kBf16, size * size, 2);
-  ts::tools::DeviceMemory a(device, bytes), b(device, bytes), c(device, bytes);
-  a.upload(left.bytes());
-  b.upload(right.bytes());
-  const ts::TensorView tensors[] = {{a.data(), kBf16, {size, size}, device},
-                                    {b.data(), kBf16, {size, size}, device},
-                                    {c.data(), kBf16, {size, size}, device}};
   const std::string_view form = argc > 3 ? argv[3] : "";
-  const ts::kernels::jit::Function function(form == "roles"  ? gemm_by_roles()
-                                            : form == "wide" ? gemm(kWide)
-                                                             : gemm(Shape{}));
-  function(tensors, {}, nullptr);
-
-  // Elements of a diagonal stripe against double; bf16 keeps 8 bits.
-  ts::tools::HostBuffer got(bytes);
-  c.download(got.bytes());
-  double worst = 0;
-  for (int64_t i = 0; i < size; i += 7) {
-    const int64_t j = i * 13 % size;
+  std::vector<ts::tools::TrialTensor> tensors = {
+      {kBf16, {size, size}}, {kBf16, {size, size}}, {kBf16, {size, size}, true}};
+  ts::tools::run(form == "roles"  ? gemm_by_roles()
+                 : form == "wide" ? gemm(kWide)
+                                  : gemm(Shape{}),
+                 tensors, argc > 2 ? argv[2] : "cpu", 2 * std::pow(static_cast<double>(size), 3));
+  const std::vector<double>&a = tensors[0].values, &b = tensors[1].values;
+  const bool ok = compare("c", tensors[2], 1, 7 * size + 13, [&](int64_t i, double& allowed) {
+    const auto row = static_cast<size_t>(i / size * size),
+               column = static_cast<size_t>(i % size * size);
     double want = 0, scale = 0;
-    for (int64_t l = 0; l < size; ++l) {
-      const double product =
-          bf16_at(left.data(), i * size + l) * bf16_at(right.data(), j * size + l);
+    for (size_t l = 0; l < static_cast<size_t>(size); ++l) {
+      const double product = a[row + l] * b[column + l];
       want += product;
-      scale += std::abs(product);
+      scale += std::fabs(product);
     }
-    const double error = std::abs(bf16_at(got.data(), i * size + j) - want);
-    worst = std::max(worst, error / (std::abs(want) * 0x1p-8 + scale * 0x1p-20));
-  }
-  fmt::print("{0} x {0} x {0} on {1}: largest error {2:.2f} of the allowance\n", size,
-             ts::tools::describe(device), worst);
-  if (device.is_cuda()) {
-    ts::runtime::DeviceTimer timer(device.ordinal);
-    const double us = timer.measure([&] { function(tensors, {}, nullptr); }).us;
-    fmt::print("{:.1f} us, {:.0f} TFLOP/s\n", us,
-               2e-6 * std::pow(static_cast<double>(size), 3) / us);
-  }
-  return worst < 1 ? 0 : 1;
+    allowed = std::fabs(want) * 0x1p-8 + scale * 0x1p-20;  // bf16 keeps 8 bits
+    return want;
+  });
+  return ok ? 0 : 1;
 } catch (const std::exception& error) {
   fmt::print(stderr, "{}\n", error.what());
   return 1;

@@ -1,14 +1,14 @@
 // 04_dlpack: an op behind a C interface that takes DLPack tensors, the way a Python extension
 // (torch's stable ABI, tvm-ffi, ctypes) or another framework calls it. Four steps: validate,
 // device, stream, launch. No framework is linked: a DLTensor* of dlpack.h may be cast to DlTensor*.
+#include <tessera/kernels/ops.h>
+#include <tessera/runtime/dlpack.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <exception>
 #include <vector>
-
-#include "kernels/ops.h"
-#include "runtime/dlpack.h"
 
 namespace ts = tessera;
 using ts::runtime::Access;

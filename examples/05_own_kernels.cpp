@@ -6,8 +6,8 @@
 //   example_05_own_kernels bench rmsnorm             on a GPU, beside a copy of as many bytes
 //   example_05_own_kernels compile rmsnorm --out rmsnorm.tsb
 //   example_05_own_kernels run rmsnorm -p eps=1e-6 --in x.safetensors --out y.safetensors
-#include "dsl/builder.h"
-#include "tools/lib/own_kernel.h"
+#include <tessera/dsl/builder.h>
+#include <tessera/tools/lib/own_kernel.h>
 
 namespace ts = tessera;
 using ts::dsl::Axis;

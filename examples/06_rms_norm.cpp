@@ -2,10 +2,10 @@
 //
 //   example_06_rms_norm                     4 rows of 7168 on the CPU, checked
 //   example_06_rms_norm 8192 7168 cuda:0    on a GPU, checked and timed
+#include <tessera/tools/lib/trial.h>
+
 #include <cstdlib>
 #include <exception>
-
-#include "tools/lib/trial.h"
 
 namespace ts = tessera;
 constexpr auto kBf16 = ts::DType::bf16;

@@ -2,10 +2,10 @@
 //
 //   example_07_groupwise_cast                     9 rows of 7168 on the CPU, checked
 //   example_07_groupwise_cast 8001 7168 cuda:0    on a GPU, checked and timed
+#include <tessera/tools/lib/trial.h>
+
 #include <cstdlib>
 #include <exception>
-
-#include "tools/lib/trial.h"
 
 namespace ts = tessera;
 constexpr auto kBf16 = ts::DType::bf16;

@@ -3,11 +3,11 @@
 //
 //   example_08_attention                            1 x 200 x 4 x 64 on the CPU, causal and not, checked
 //   example_08_attention 4 4096 16 128 cuda:0       batch, length, heads, dim on a GPU, checked and timed
+#include <tessera/tools/lib/trial.h>
+
 #include <cstdlib>
 #include <exception>
 #include <limits>
-
-#include "tools/lib/trial.h"
 
 namespace ts = tessera;
 constexpr auto kBf16 = ts::DType::bf16;

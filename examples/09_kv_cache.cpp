@@ -1,12 +1,12 @@
 // 09_kv_cache: the compressed KV cache of one layer, as a server fills it. Of two requests, one comes
 // in as a prompt and goes on token by token; the other comes in as a whole. Both have the same tokens,
 // so their entries in the cache are the same bytes. CPU tensors run on the executor.
+#include <tessera/kernels/ops.h>
+
 #include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <vector>
-
-#include "kernels/ops.h"
 
 namespace ts = tessera;
 namespace ops = tessera::kernels;

@@ -3,10 +3,10 @@
 //
 //   example_10_rms_norm_backward                         21 rows of 896 by 4 blocks on the CPU, checked
 //   example_10_rms_norm_backward 8192 7168 132 cuda:0    a block on each of 132 SMs of a GPU, checked and timed
+#include <tessera/tools/lib/trial.h>
+
 #include <cstdlib>
 #include <exception>
-
-#include "tools/lib/trial.h"
 
 namespace ts = tessera;
 constexpr auto kBf16 = ts::DType::bf16;

@@ -2,10 +2,10 @@
 //
 //   example_11_rope                       9 tokens of 8 heads of 128 on the CPU, checked
 //   example_11_rope 8192 64 128 cuda:0    on a GPU, checked and timed
+#include <tessera/tools/lib/trial.h>
+
 #include <cstdlib>
 #include <exception>
-
-#include "tools/lib/trial.h"
 
 namespace ts = tessera;
 constexpr auto kBf16 = ts::DType::bf16;

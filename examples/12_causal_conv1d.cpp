@@ -2,10 +2,10 @@
 //
 //   example_12_causal_conv1d                      2 x 37 x 128 on the CPU, checked
 //   example_12_causal_conv1d 4 4096 4096 cuda:0   batch, length, channels on a GPU, checked and timed
+#include <tessera/tools/lib/trial.h>
+
 #include <cstdlib>
 #include <exception>
-
-#include "tools/lib/trial.h"
 
 namespace ts = tessera;
 constexpr auto kBf16 = ts::DType::bf16;

@@ -3,13 +3,13 @@
 //
 //   example_13_radix_topk                           5 x 3000 on the CPU, 40 of a row, checked
 //   example_13_radix_topk 512 65536 512 cuda:0      rows, length, kept on a GPU, checked and timed
+#include <tessera/tools/lib/trial.h>
+
 #include <algorithm>
 #include <bit>
 #include <cstdlib>
 #include <exception>
 #include <numeric>
-
-#include "tools/lib/trial.h"
 
 namespace ts = tessera;
 constexpr auto kF32 = ts::DType::f32, kI32 = ts::DType::i32, kU32 = ts::DType::u32;

@@ -3,11 +3,11 @@
 //
 //   example_14_mla_decode                  2 sequences of at most 330 tokens on the CPU, checked
 //   example_14_mla_decode 64 8192 cuda:0   sequences, longest on a GPU, checked and timed
+#include <tessera/tools/lib/trial.h>
+
 #include <cstdlib>
 #include <exception>
 #include <limits>
-
-#include "tools/lib/trial.h"
 
 namespace ts = tessera;
 constexpr auto kBf16 = ts::DType::bf16;

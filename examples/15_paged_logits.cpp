@@ -3,10 +3,10 @@
 //
 //   example_15_paged_logits                         3 x 300 x 64 on the CPU, checked
 //   example_15_paged_logits 64 8192 128 cuda:0      batch, length, dim on a GPU, checked and timed
+#include <tessera/tools/lib/trial.h>
+
 #include <cstdlib>
 #include <exception>
-
-#include "tools/lib/trial.h"
 
 namespace ts = tessera;
 constexpr auto kBf16 = ts::DType::bf16, kF32 = ts::DType::f32, kI32 = ts::DType::i32;

@@ -4,10 +4,10 @@
 //
 //   example_16_stream_k                               256 x 256 x 512 by 5 blocks on the CPU, checked
 //   example_16_stream_k 2048 2048 8192 264 cuda:0     m, n, depth, blocks on a GPU, checked and timed
+#include <tessera/tools/lib/trial.h>
+
 #include <cstdlib>
 #include <exception>
-
-#include "tools/lib/trial.h"
 
 namespace ts = tessera;
 constexpr auto kBf16 = ts::DType::bf16, kF32 = ts::DType::f32, kI32 = ts::DType::i32;

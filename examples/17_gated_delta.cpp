@@ -14,11 +14,11 @@
 //
 //   example_17_gated_delta                          2 x 150 x 2 heads of 64 and of 128 on the CPU, checked
 //   example_17_gated_delta 8 4096 16 128 cuda:0     batch, length, heads, dim on a GPU, checked and timed
+#include <tessera/tools/lib/trial.h>
+
 #include <cstdlib>
 #include <exception>
 #include <random>
-
-#include "tools/lib/trial.h"
 
 namespace ts = tessera;
 constexpr auto kBf16 = ts::DType::bf16, kF32 = ts::DType::f32;

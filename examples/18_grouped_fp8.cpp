@@ -3,10 +3,10 @@
 //
 //   example_18_grouped_fp8                              5 groups of 265 rows on the CPU, checked
 //   example_18_grouped_fp8 32 16384 4096 7168 cuda:0    groups, rows, columns, depth on a GPU, checked and timed
+#include <tessera/tools/lib/trial.h>
+
 #include <cstdlib>
 #include <exception>
-
-#include "tools/lib/trial.h"
 
 namespace ts = tessera;
 constexpr auto kE4m3 = ts::DType::e4m3, kBf16 = ts::DType::bf16;

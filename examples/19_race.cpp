@@ -1,11 +1,11 @@
 // 19_race: a histogram that loses counts, and what the executor says about it. On a GPU such a kernel runs and is
 // sometimes wrong; CPU tensors stop it at the first race, with the line.
+#include <tessera/dsl/builder.h>
+#include <tessera/kernels/jit/jit.h>
+
 #include <cstdio>
 #include <numeric>
 #include <vector>
-
-#include "dsl/builder.h"
-#include "kernels/jit/jit.h"
 
 namespace ts = tessera;
 constexpr auto kI32 = ts::DType::i32;

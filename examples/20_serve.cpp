@@ -4,18 +4,18 @@
 //   example_20_serve                  on the first GPU, else on the CPU
 //   example_20_serve kernels.tsb      kernels come from this bundle alone, and libnvrtc is never opened:
 //                                     tessera compile per_token_cast --arch sm_90a --out kernels.tsb
+#include <tessera/kernels/ops.h>
+#include <tessera/kernels/warm_up.h>
+#include <tessera/runtime/driver/device.h>
+#include <tessera/runtime/driver/memory.h>
+#include <tessera/runtime/options.h>
+#include <tessera/runtime/runtime.h>
+
 #include <cstdint>
 #include <cstdio>
 #include <exception>
 #include <mutex>
 #include <vector>
-
-#include "kernels/ops.h"
-#include "kernels/warm_up.h"
-#include "runtime/driver/device.h"
-#include "runtime/driver/memory.h"
-#include "runtime/options.h"
-#include "runtime/runtime.h"
 
 namespace ts = tessera;
 using ts::DType;

@@ -4,14 +4,13 @@
 //   make_tensor [FILE = x.safetensors] [ROWS = 128] [COLS = 512]
 
 #include <fmt/format.h>
+#include <tessera/dsl/base/dtype.h>
+#include <tessera/tools/lib/safetensors.h>
 
 #include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <random>
-
-#include "dsl/base/dtype.h"
-#include "tools/lib/safetensors.h"
 
 namespace {
 

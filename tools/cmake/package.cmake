@@ -46,6 +46,7 @@ endif()
 set(program_parts)  # installed where the program is; it needs the archives of all rooms
 if(TARGET tessera_program)
   add_library(tessera::program ALIAS tessera_program)
+  add_library(tessera::tool_library ALIAS tessera_tool_library)
   set_target_properties(tessera_program PROPERTIES EXPORT_NAME program)
   set_target_properties(tessera_tool_library PROPERTIES EXPORT_NAME tool_library)
   if(TARGET tessera AND NOT TESSERA_SHARED)
