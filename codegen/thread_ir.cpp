@@ -159,6 +159,7 @@ class Printer {
     const auto taken = taken_;
     std::string bounds =
         fmt::format("{}; < {}; += {}", text(loop.begin), text(loop.end), text(loop.step));
+    if (loop.may_wrap) bounds += " or the end";
     if (loop.at_once > 0) bounds += fmt::format("; {} at once", loop.at_once);
     line(fmt::format("{} {}{} = {}", loop.unrolled ? "unrolled" : "for", begin(*loop.var),
                      dtype_suffix(loop.end), bounds));

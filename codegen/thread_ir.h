@@ -135,14 +135,16 @@ struct WgmmaSync {
 struct ProxyFence {
   bool of_global = false;
 };
-/// for (var = begin; var < end; var += step). Unrolled loops have constant bounds, others may end early.
+/// for (var = begin; var < end; var += step), with the rounds of Python's range(begin, end, step). Unrolled loops have
+/// constant bounds, others may end early.
 struct For {
   VarRef var;
   Expr begin, end, step;
   bool unrolled = false;
   Body body;
   bool over_slots = false;  // unrolled, by the compiler: one round per slot of the thread
-  int64_t at_once = 0;      // unrolled: rounds that are written out at once; 0 = all
+  int64_t at_once = 0;      // rounds written out at once; 0 = all if unrolled, else NVRTC's choice
+  bool may_wrap = false;    // the sum of the last index and the step may leave their type
 };
 struct If {
   Expr condition;

@@ -67,7 +67,7 @@ Range range_of(const ir::Expr& e) {
   return wraps ? Range{} : range;
 }
 
-/// True if the numbers of the loop, one step past its end and the distance of its bounds among them, are i32.
+/// True if codegen's loop can run it: its step goes up, or what counts its rounds is i32.
 bool stays_in_i32(const ir::Loop& loop) {
   if (loop.begin->type != DType::i32) return true;
   const Range begin = range_of(loop.begin), end = range_of(loop.extents[0]),
@@ -78,10 +78,9 @@ bool stays_in_i32(const ir::Loop& loop) {
     return has_distance && step.low > kLowest && begin.high - end.low - step.low <= kHighest &&
            begin.low + step.low >= kLowest && end.high + step.high <= kHighest;
   }
-  // Bounds that the kernel computes are left as they are.
+  // Pipelined loops count their rounds.
   const bool is_open = !ir::is_constant(loop.begin) || !ir::is_constant(loop.extents[0]);
-  return is_open || ((loop.kind != ir::LoopKind::pipelined || has_distance) &&
-                     end.high - 1 + step.high <= kHighest);
+  return is_open || loop.kind != ir::LoopKind::pipelined || has_distance;
 }
 
 }  // namespace
@@ -122,7 +121,7 @@ void Builder::parallel_loop(std::vector<int64_t> extents,
 
 void Builder::loop(ir::LoopKind kind, Arg begin, Arg end, Arg step,
                    const std::function<void(const Value&)>& body, SourceLoc loc,
-                   PipelineOptions pipeline) {
+                   PipelineOptions pipeline, bool rolled) {
   const DType type = end.value().dtype() == DType::i64 || begin.value().dtype() == DType::i64
                          ? DType::i64
                          : DType::i32;
@@ -142,7 +141,8 @@ void Builder::loop(ir::LoopKind kind, Arg begin, Arg end, Arg step,
     };
     const auto narrow = [&](const Value& i) { body(let("i", cast(DType::i32, i), loc)); };
     if (kind != ir::LoopKind::pipelined) {
-      return counted_loop(wide(begin).value(), wide(end).value(), wide(step).value(), narrow, loc);
+      return counted_loop(wide(begin).value(), wide(end).value(), wide(step).value(), narrow, loc,
+                          rolled);
     }
     const Value first = wide(begin).value();
     return loop(
@@ -151,7 +151,7 @@ void Builder::loop(ir::LoopKind kind, Arg begin, Arg end, Arg step,
   }
   if (!ir::is_constant(node.step) || node.step->integer < 0) {
     const Value first = begin.as(type, recorder_.get()), last = end.as(type, recorder_.get());
-    return counted_loop(first, last, step.as(type, recorder_.get()), body, loc);
+    return counted_loop(first, last, step.as(type, recorder_.get()), body, loc, rolled);
   }
   if (pipeline.stages < 0 || pipeline.stages > 8) {
     recorder_->fail("PIPELINE_STAGES", "the stages of a pipelined loop are out of range", loc,
@@ -161,6 +161,7 @@ void Builder::loop(ir::LoopKind kind, Arg begin, Arg end, Arg step,
   node.in_place = pipeline.in_place;
   node.across = pipeline.across;
   node.producer = pipeline.producer;
+  node.rolled = rolled;
   if (pipeline.producer) check_producer(*recorder_, pipeline, loc);
   const char* name = kind == ir::LoopKind::unrolled     ? "u"
                      : kind == ir::LoopKind::vectorized ? "v"
@@ -192,7 +193,8 @@ void Builder::loop(ir::LoopKind kind, Arg begin, Arg end, Arg step,
 }
 
 void Builder::counted_loop(const Value& begin, const Value& end, const Value& step,
-                           const std::function<void(const Value&)>& body, SourceLoc loc) {
+                           const std::function<void(const Value&)>& body, SourceLoc loc,
+                           bool rolled) {
   recorder_->check_in_scope(step.expr(), loc);
   Value rounds;
   if (ir::is_constant(step.expr())) {
@@ -213,7 +215,8 @@ void Builder::counted_loop(const Value& begin, const Value& end, const Value& st
   const Value zero = cast(begin.dtype(), 0);
   loop(
       ir::LoopKind::serial, zero, count, cast(begin.dtype(), 1),
-      [&](const Value& round) { body(let("i", begin + round * step, loc)); }, loc);
+      [&](const Value& round) { body(let("i", begin + round * step, loc)); }, loc, {.stages = 0},
+      rolled);
 }
 
 void Builder::if_(Arg condition, const std::function<void()>& then, SourceLoc loc) {

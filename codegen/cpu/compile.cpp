@@ -155,7 +155,15 @@ void Compiler::stmt(const For& loop) {
   const std::vector<int> outer = std::exchange(breaks_, {});
   compile_body(loop.body);
   emit(Code::compute, next, var, step).op = find_op(ir::Op::add, type);
-  emit(Code::copy, var, next);
+  if (loop.may_wrap) {  // the end, where it is no further away than the step
+    const DType bits = type == DType::i64 ? DType::u64 : DType::u32;
+    const Slot rest = allocate(bits, uniform);
+    emit(Code::compute, rest, end, var).op = find_op(ir::Op::sub, bits);
+    emit(Code::compute, more, step, rest).op = find_op(ir::Op::lt, bits);
+    emit(Code::compute, var, more, next, end).op = find_select(bytes(type));
+  } else {
+    emit(Code::copy, var, next);
+  }
   emit(Code::jump).target = top;
   land(leave);
   for (const int jump : breaks_) land(jump);

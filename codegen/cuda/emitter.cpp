@@ -302,12 +302,16 @@ void Emitter::print(const For& loop) {
   const std::string step = expressions_.index(loop.step);
   names_.enter();
   const std::string& i = names_.declare(loop.var.get(), loop.var->name);
-  if (loop.unrolled) {
-    out_.directive(loop.at_once == 0 ? "#pragma unroll"
-                                     : fmt::format("#pragma unroll {}", loop.at_once));
+  if (loop.at_once > 0) {
+    out_.directive(fmt::format("#pragma unroll {}", loop.at_once));
+  } else if (loop.unrolled) {
+    out_.directive("#pragma unroll");
   }
   const std::string advance =
-      ir::is_constant(loop.step, 1) ? "++" + i : fmt::format("{} += {}", i, step);
+      loop.may_wrap ? fmt::format("{0} = {1}({0}, {2}, {3})", i, expressions_.call("next_index"),
+                                  step, expressions_.index(loop.end))
+      : ir::is_constant(loop.step, 1) ? "++" + i
+                                      : fmt::format("{} += {}", i, step);
   out_.open(fmt::format("for ({} {} = {}; {} < {}; {})", expressions_.type(loop.var->type), i,
                         begin, i, end, advance));
   body(loop.body);

@@ -98,6 +98,15 @@ __device__ __forceinline__ i64 wrapping_mul(i64 a, i64 b) { return i64(u64(a) * 
 __device__ __forceinline__ int wrapping_abs(int a) { return int(a < 0 ? 0u - u32(a) : u32(a)); }
 __device__ __forceinline__ i64 wrapping_abs(i64 a) { return i64(a < 0 ? 0ull - u64(a) : u64(a)); }
 )"},
+    {"next_index", "u32 i64 u64", R"(
+// i + step, or the end where that is no less: i < end, and the sum may overflow.
+__device__ __forceinline__ int next_index(int i, int step, int end) {
+  return u32(end) - u32(i) > u32(step) ? i + step : end;
+}
+__device__ __forceinline__ i64 next_index(i64 i, i64 step, i64 end) {
+  return u64(end) - u64(i) > u64(step) ? i + step : end;
+}
+)"},
     {"shift_left", "u32 i64 u64", R"(
 // Amounts of the width and above give 0, as the instruction does.
 __device__ __forceinline__ u32 shift_left(u32 x, u32 amount) {

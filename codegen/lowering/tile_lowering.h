@@ -86,6 +86,8 @@ class TileLowering {
   void lower_branch(const ir::If& branch, SourceLoc loc,
                     const std::function<void(const ir::Body&)>& lower);
   void lower_loop(const ir::Loop& loop, SourceLoc loc);
+  /// False if it is proved that a step from below the end stays inside the type.
+  bool may_wrap(const ir::Loop& loop, const Expr& end) const;
   ArrayRef array_of(const ir::BufferRef& buffer);
 
   // lower_access.cpp: one element or one vector

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "codegen/layouts/vector_width.h"
 #include "codegen/lowering/tile_lowering.h"
@@ -210,12 +211,31 @@ void TileLowering::lower_loop(const ir::Loop& loop, SourceLoc loc) {
          ir::to_string(node.end));
   }
   if (node.unrolled) unrolled_vars_.insert(var.get());
+  node.at_once = loop.rolled ? 1 : 0;
+  node.may_wrap = may_wrap(loop, node.end);
   node.body = nested([&] { lower_body(loop.body); });
   if (!node.body.empty()) {
     auto* leave = std::get_if<Break>(&node.body.back().node);
     if (leave != nullptr) leave->together = any_of_block(loop.body);
   }
   emit({std::move(node), loc});
+}
+
+bool TileLowering::may_wrap(const ir::Loop& loop, const Expr& end) const {
+  const Expr& step = loop.step;
+  if (ir::is_constant(step, 1)) return false;
+  // Memory holds no tensor of 2^31 tiles, and the prover knows no bound of a product of extents.
+  if (loop.label == "persistent") return false;
+  if (end->type == DType::i64) {  // the step is a constant
+    const int64_t last = std::numeric_limits<int64_t>::max() - step->integer;
+    return !math_.less(end, ir::constant(DType::i64, last + 2));
+  }
+  // One less than a step past the end. A sum that may leave its type stays one atom.
+  const Expr rest = step - ir::constant(step->type, 1);
+  const Form sum = math_.value(end + rest);
+  const Form rest_of_sum =
+      IndexMath::add(sum, IndexMath::add(math_.value(end), math_.value(rest)), -1);
+  return !rest_of_sum.is_constant() || rest_of_sum.constant != 0;
 }
 
 ArrayRef TileLowering::array_of(const ir::BufferRef& view) {

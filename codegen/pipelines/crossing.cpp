@@ -107,9 +107,15 @@ ir::Stmt Crossing::for_first(ir::Kernel& kernel, const ir::Stmt& copies) const {
 }
 
 ir::Stmt Crossing::for_next(ir::Kernel& kernel, const ir::Stmt& copies) const {
-  // Not t + step < end, which may overflow.
-  const ir::Expr index = ir::var(loop_.vars[0]);
-  return replayed(kernel, copies, index < loop_.extents[0] - loop_.step, index + loop_.step);
+  const ir::Expr index = ir::var(loop_.vars[0]), &end = loop_.extents[0], &step = loop_.step;
+  // Not t + step < end, which may overflow; end - step does not if the end is above 0.
+  const bool is_natural =
+      loop_.label == "persistent" || (ir::is_constant(loop_.begin) && loop_.begin->integer >= 0);
+  const ir::Expr exists =
+      is_natural || index->type == DType::i64
+          ? index < end - step
+          : ir::cast(DType::i64, index) + ir::cast(DType::i64, step) < ir::cast(DType::i64, end);
+  return replayed(kernel, copies, exists, index + step);
 }
 
 ir::Stmt Crossing::replayed(ir::Kernel& kernel, const ir::Stmt& copies, const ir::Expr& exists,

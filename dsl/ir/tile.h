@@ -253,6 +253,7 @@ struct Loop {
   bool in_place = false;  // pipelined: into the version that the iteration has read
   bool across = false;    // pipelined: behind it stand the first copies for the next round around
   bool producer = false;  // pipelined: a role of its own makes the copies
+  bool rolled = false;    // serial: the compiler of the text writes its body once
 
   int versions() const { return in_place ? stages : stages + 1; }  // of a tile
 };

@@ -168,12 +168,7 @@ TEST_CASE("loops whose bounds reach the ends of i32 have the rounds of Python's 
       };
       const Value begin = bounds(number, 0), end = bounds(number, 1), step = bounds(number, 2);
       k.serial(b.begin, b.end, noted(0), b.step);
-      const bool stays = b.step < 0 || b.end - 1 + b.step <= kHighest;
-      if (stays) {
-        k.serial(begin, end, noted(1), b.step);
-      } else {
-        k.serial(b.begin, b.end, noted(1), b.step);
-      }
+      k.serial(begin, end, noted(1), b.step);
       k.serial(begin, end, noted(2), step);
     }
   });
@@ -197,6 +192,83 @@ TEST_CASE("loops whose bounds reach the ends of i32 have the rounds of Python's 
     CHECK(out.value(i * 8) == static_cast<double>(want.size()));
     CHECK(got == want);
   }
+}
+
+TEST_CASE("a loop by threads up to the end of i32 ends there, rolled or not", "[language]") {
+  Builder k("strided_ends");
+  auto first = k.input("first", kI32, {1});
+  auto y = k.output("y", kI32, {2, 64});  // rounds of each thread
+  k.launch({1}, {.threads = 64});
+  auto rounds = k.var(kI32, 0, "rounds"), rolled = k.var(kI32, 0, "rolled");
+  const Value begin = k.let("begin", first(0) + k.thread()), end = k.let("end", first(0) + 100);
+  k.serial(
+      begin, end, [&](Value) { rounds += 1; }, 64);
+  k.rolled(
+      begin, end, [&](Value) { rolled += 1; }, 64);
+  y(0, k.thread()) = rounds;
+  y(1, k.thread()) = rolled;
+  const ir::Kernel kernel = k.finish();
+  CHECK(test::count(test::cuda_text(kernel), "#pragma unroll 1\n") == 1);
+  HostTensor in(kI32, {1});
+  in.set_value(0, static_cast<double>(kHighest - 100));
+  const HostTensor out(kI32, {2, 64});
+  test::run_kernel(kernel, {&in, &out});
+  for (int64_t thread = 0; thread < 64; ++thread) {
+    CAPTURE(thread);
+    CHECK(out.value(thread) == (thread < 36 ? 2 : 1));
+    CHECK(out.value(64 + thread) == (thread < 36 ? 2 : 1));
+  }
+}
+
+TEST_CASE("loops of i64 whose bounds reach the end of i64 have the rounds of Python's range",
+          "[language]") {
+  constexpr int64_t kLast = std::numeric_limits<int64_t>::max();
+  Builder k("wide_ends");
+  auto y = k.output("y", kI32, {2});
+  k.launch({1}, {.threads = 32});
+  auto rounds = k.var(kI32, 0, "rounds");
+  const Value end = dsl::cast(DType::i64, kLast);
+  k.serial(
+      end - 10, end, [&](Value) { rounds += 1; }, 7);
+  k.if_(k.thread() == 0, [&] { y(0) = rounds; });
+  k.serial(
+      end - 10, end, [&](Value) { rounds += 1; }, kLast);
+  k.if_(k.thread() == 0, [&] { y(1) = rounds; });
+  const HostTensor out(kI32, {2});
+  test::run_kernel(k.finish(), {&out});
+  CHECK(out.value(0) == 2);
+  CHECK(out.value(1) == 3);
+}
+
+TEST_CASE("only loops that may step past the end of their type are told to stop there",
+          "[language]") {
+  using Body = std::function<void(Builder&, const Value& n, const Value& end, const Ref& y)>;
+  const auto stops = [](const Body& body) {
+    Builder k("steps");
+    auto n = k.dim("n");
+    auto ends = k.input("ends", kI32, {1});
+    auto y = k.output("y", kI32, {n});
+    k.launch({k.device_blocks()}, {.threads = 64});
+    body(k, n, k.let("end", ends(0)), y);
+    return test::count(test::cuda_text(k.finish()), "= next_index(");
+  };
+  CHECK(stops([](Builder& k, const Value& n, const Value&, const Ref& y) {
+          k.serial(
+              k.thread(), n, [&](Value i) { y(i) = 1; }, 64);
+        }) == 0);
+  CHECK(stops([](Builder& k, const Value& n, const Value&, const Ref& y) {
+          k.persistent({n}, [&](Value tile) { y(tile) = 1; });
+        }) == 0);
+  CHECK(stops([](Builder& k, const Value& n, const Value&, const Ref& y) {
+          k.persistent({n, n}, [&](Value tile, Value) { y(tile) = 1; });
+        }) == 0);
+  CHECK(stops([](Builder& k, const Value&, const Value& end, const Ref& y) {
+          k.serial(
+              k.thread(), end, [&](Value i) { y(i) = 1; }, 64);
+        }) == 1);
+  CHECK(stops([](Builder& k, const Value&, const Value& end, const Ref& y) {
+          k.serial(0, end, [&](Value i) { y(i) = 1; });
+        }) == 0);
 }
 
 TEST_CASE("a pipelined loop whose bounds reach the ends of i32 has the rounds of Python's range",
@@ -235,6 +307,42 @@ TEST_CASE("a pipelined loop whose bounds reach the ends of i32 has the rounds of
     CAPTURE(number);
     CHECK(out.value(number * 32) == static_cast<double>(want));
     CHECK(out.value(number * 32 + 31) == static_cast<double>(want));
+  }
+}
+
+TEST_CASE("copies go ahead across a loop whose bounds reach an end of i32", "[language]") {
+  const std::vector<Bounds> all = {
+      {kLowest, kLowest + 2, 1 << 30}, {kLowest, kLowest + 4, 3}, {kHighest - 4, kHighest, 3}};
+  for (const Bounds& b : all) {
+    CAPTURE(b.begin, b.end, b.step);
+    Builder k("across_ends");
+    auto x = k.input("x", kI32, {8, 128});
+    auto y = k.output("y", kI32, {8, 32});
+    k.launch({1}, {.threads = 32});
+    k.parallel({8, 32}, [&](Value i, Value j) { y(i, j) = 0; });
+    k.sync();
+    auto tile = k.shared(kI32, {1, 32}, "tile");
+    k.serial(
+        b.begin, b.end,
+        [&](Value i) {
+          auto sum = k.fragment(kI32, {1, 32}, "sum");
+          const Value row = k.let("row", i - b.begin);
+          k.fill(sum, 0);
+          k.pipelined(0, 4, {.stages = 2, .across = true}, [&](Value step) {
+            k.copy(x.tile({row, step * 32}, {1, 32}), tile);
+            k.parallel({1, 32}, [&](Value r, Value c) { sum(r, c) += tile(r, c); });
+          });
+          k.copy(sum, y.tile({row, 0}, {1, 32}));
+        },
+        b.step);
+    const HostTensor in = test::iota(kI32, {8, 128});
+    const HostTensor out(kI32, {8, 32});
+    test::run_kernel(k.finish(), {&in, &out});
+    const std::vector<int64_t> rows = range({0, b.end - b.begin, b.step});
+    for (int64_t row = 0; row < 8; ++row) {
+      const bool is_there = std::find(rows.begin(), rows.end(), row) != rows.end();
+      CHECK(out.value(row * 32) == (is_there ? 4.0 * static_cast<double>(row) * 128 + 192 : 0));
+    }
   }
 }
 
