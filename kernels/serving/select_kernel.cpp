@@ -77,6 +77,7 @@ class Selection : SelectResult {
   Value read_row() {
     base_ = k_.let("first_chunk", start_ / vector_ * vector_);
     chunks_ = k_.let("chunks", ceil_div(end_ - base_, s_.chunk()));
+    k_.assume(chunks_ <= i32(1 << 24));  // a chunk has thousands of scores: no step leaves an i32
     chunk_ = k_.local(dtype_, {s_.keys}, "chunk");
     auto total = k_.var(DType::i32, 0, "total_read");
     const auto first_of = [&](const Value& chunk) { return base_ + chunk * i32(s_.chunk()); };
@@ -93,7 +94,7 @@ class Selection : SelectResult {
     auto edge = k_.var(DType::u32, 0, "edge");
     k_.if_(rank_ < chunks_, [&] { load_chunk(first_of(rank_), *next_chunk_); });
     if (has_first_threshold()) set_first_floor(*next_chunk_, edge);
-    k_.serial(
+    k_.rolled(
         rank_, chunks_,
         [&](Value chunk) {  // while the next chunk is in flight
           auto first = k_.let("first", first_of(chunk));
@@ -227,7 +228,7 @@ class Selection : SelectResult {
     set_count(before);
     const int64_t step = s_.threads * kSelectStep;
     auto part = k_.local(dtype_, {kSelectStep}, "part");
-    k_.serial(
+    k_.rolled(
         0, i32(s_.chunk()),
         [&](Value offset) {
           auto total = k_.let("total_before", count_words());
@@ -273,7 +274,7 @@ class Selection : SelectResult {
     auto bound = k_.var(DType::u64, word_of_floor(), "bound");
     if (!s_.has_one_chunk) raise_to_best_of_blocks(bound, total);
     auto received = k_.var(DType::i32, 0, "received");
-    k_.serial(0, kAttempts, [&](Value attempt) {
+    k_.rolled(0, kAttempts, [&](Value attempt) {
       auto is_needed = k_.let("is_needed", attempt == 0 || received > s_.most_sent());
       k_.if_(is_needed, [&] {
         k_.if_(attempt > 0, [&] { raise(bound, total); });
@@ -352,7 +353,7 @@ class Selection : SelectResult {
     auto before = k_.var(DType::i32, 0, "before_range");  // words above the range
     auto is_found = k_.var(DType::boolean, false, "is_found");
     auto here = *digits_, of_all = k_.of_block(*all_digits_, 0);
-    k_.serial(0, kRaises, [&](Value round) {
+    k_.rolled(0, kRaises, [&](Value round) {
       k_.if_(!is_found, [&] {
         auto shift = k_.let("shift_of_range", shift_of(high - low, kRaiseBits));
         each_word(total, [&](const Value& word) {

@@ -74,7 +74,7 @@ void SelectResult::finish_row(const Value& total, const Value& lowest, const Val
               auto rank = k_.var(DType::i32, firsts(bin), "rank");
               auto from = k_.let("from", firsts(bin)), to = k_.let("to", firsts(bin + 1));
               k_.if_(to > from + 1, [&] {
-                k_.serial(from, to, [&](Value i) { rank = rank + one(sorted(i) < item); });
+                k_.rolled(from, to, [&](Value i) { rank = rank + one(sorted(i) < item); });
               });
               write(rank, column_of(item));
             },
@@ -134,7 +134,7 @@ void SelectResult::list_chosen(const Value& total, const Value& sure_from, const
       auto better = k_.var(DType::i32, 0, "better");
       k_.manual_sync([&] {
         mine = (*tied_)(k_.thread());
-        k_.serial(0, ties, [&](Value i) { better = better + one((*tied_)(i) > mine); });
+        k_.rolled(0, ties, [&](Value i) { better = better + one((*tied_)(i) > mine); });
       });
       k_.if_(better < left, [&] { put(mine); });
     });

@@ -6,6 +6,8 @@ using namespace dsl;
 
 namespace {
 
+constexpr int32_t kMostWords =
+    1 << 24;  // far more than shared memory holds: no loop over words steps past an i32
 constexpr int kRounds = 7;  // rounds of kDigitBits each: words have 64 bits
 
 Value one(const Value& condition) {
@@ -83,7 +85,8 @@ void SelectWords::set_count(const Value& count) {
 
 void SelectWords::each_word(const Value& total,
                             const std::function<void(const Value& word)>& body) {
-  k_.serial(
+  k_.assume(total <= i32(kMostWords));
+  k_.rolled(
       k_.thread(), total,
       [&](Value i) {
         auto word = k_.var(DType::u64, 0, "word");
@@ -178,7 +181,7 @@ SelectWords::Bounds SelectWords::narrow(const Value& total, const Value& need, c
   const Bounds b{k_.var(DType::u64, lowest, "low"), k_.var(DType::u64, best, "high"),
                  k_.var(DType::i32, need, "left"),  k_.var(DType::i32, total, "members"),
                  k_.var(DType::u64, 0, "share"),    best};
-  k_.serial(0, kRounds, [&](Value round) {
+  k_.rolled(0, kRounds, [&](Value round) {
     k_.if_(round == 0 || (b.members > b.left && b.members > kFewWords), [&] {
       auto low = k_.let("low_now", b.low), high = k_.let("high_now", b.high);
       auto shift = k_.let("shift", shift_of(high - low));
@@ -210,8 +213,9 @@ void SelectWords::shrink(const Value& total) {
   const Bounds b = narrow(total, i32(s_.topk), {}, word_of_floor(), {});
   auto low = k_.let("kept_from", b.low);
   set_count(i32(0));
+  k_.assume(total <= i32(kMostWords));
   // A word moves down to a place that has been read already.
-  k_.serial(
+  k_.rolled(
       0, total,
       [&](Value first) {
         auto word = k_.var(DType::u64, 0, "word");

@@ -16,8 +16,8 @@ inline void sort_ascending(dsl::Builder& k, const dsl::Ref& list, int64_t size) 
   if (levels == 0) return;
   k.sync();
   k.manual_sync([&] {
-    k.serial(1, levels + 1, [&](Value level) {
-      k.serial(0, level, [&](Value pass) {
+    k.rolled(1, levels + 1, [&](Value level) {
+      k.rolled(0, level, [&](Value pass) {
         auto distance = k.let("distance", i32(1) << (level - 1 - pass));
         k.parallel({size / 2}, [&](Value pair) {
           auto low = k.let("low", 2 * pair - (pair & (distance - 1)));
