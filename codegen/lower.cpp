@@ -23,7 +23,7 @@
 #include "codegen/passes/choose_products.h"
 #include "codegen/passes/choose_unroll.h"
 #include "codegen/passes/count_async_groups.h"
-#include "codegen/passes/delay_wgmma_waits.h"
+#include "codegen/passes/delay_product_waits.h"
 #include "codegen/passes/expand_tiles.h"
 #include "codegen/passes/fence_proxies.h"
 #include "codegen/passes/finish_maps.h"
@@ -37,7 +37,7 @@
 #include "codegen/passes/place_arena.h"
 #include "codegen/passes/place_declarations.h"
 #include "codegen/passes/remove_dead.h"
-#include "codegen/passes/sink_wgmma_waits.h"
+#include "codegen/passes/sink_product_waits.h"
 #include "codegen/passes/solve_layouts.h"
 #include "codegen/passes/split_roles.h"
 #include "codegen/thread_ir/verify.h"
@@ -128,9 +128,9 @@ constexpr Pass kPasses[] = {
     {"await_stores", [](Lowering& l) { await_stores(l.program); }, kPlaced},
     {"insert_barriers",
      [](Lowering& l) { l.notes.barriers = insert_barriers(l.program, l.uniform); }, kPlaced},
-    {"delay_wgmma_waits", [](Lowering& l) { delay_wgmma_waits(l.program, l.notes.products); },
+    {"delay_product_waits", [](Lowering& l) { delay_product_waits(l.program, l.notes.products); },
      kPlaced},
-    {"sink_wgmma_waits", [](Lowering& l) { sink_wgmma_waits(l.program, l.notes.products); },
+    {"sink_product_waits", [](Lowering& l) { sink_product_waits(l.program, l.notes.products); },
      kPlaced},
     {"fence_proxies", [](Lowering& l) { fence_proxies(l.program); }, kPlaced},
     {"insert_cluster_exit_barrier", [](Lowering& l) { insert_cluster_exit_barrier(l.program); },

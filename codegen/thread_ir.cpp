@@ -138,10 +138,10 @@ class Printer {
                        matrix.transposed ? "transposed " : "", text(matrix.first),
                        facts(matrix.first));
   }
-  void print(const Wgmma& wgmma) {
-    const auto size = static_cast<int>(wgmma.right.depth() / 2);
-    line(fmt::format("{} += wgmma {} * {}", text(wgmma.c, static_cast<int>(wgmma.columns() / 2)),
-                     wgmma.a.array ? text(wgmma.a, size) : text(wgmma.left), text(wgmma.right)));
+  void print(const Wgmma& mma) {
+    const auto size = static_cast<int>(mma.right.depth() / 2);
+    line(fmt::format("{} += wgmma {} * {}", text(mma.c, static_cast<int>(mma.columns() / 2)),
+                     mma.a.array ? text(mma.a, size) : text(mma.left), text(mma.right)));
   }
   void print(const WgmmaSync& sync) {
     using Kind = WgmmaSync::Kind;

@@ -187,11 +187,11 @@ void Usage::look(const Mma& mma) {
   for (const Slice* slice : {&mma.c, &mma.a, &mma.b}) use(*slice, 4);
 }
 
-void Usage::look(const Wgmma& wgmma) {
-  use(wgmma.c, 4);
-  if (wgmma.a.array) use(wgmma.a, 4);
-  if (wgmma.left.first.array) use(wgmma.left.first);
-  use(wgmma.right.first);
+void Usage::look(const Wgmma& mma) {
+  use(mma.c, 4);
+  if (mma.a.array) use(mma.a, 4);
+  if (mma.left.first.array) use(mma.left.first);
+  use(mma.right.first);
 }
 
 void Usage::look(const WgmmaSync& sync) {

@@ -237,17 +237,17 @@ MatrixOperand Compiler::matrix(const SharedMatrix& matrix) {
   return result;
 }
 
-void Compiler::stmt(const Wgmma& wgmma) {
+void Compiler::stmt(const Wgmma& mma) {
   const int64_t mark = top_;
   GroupProduct product;
-  product.node = wgmma;
-  product.c = range(wgmma.c);
-  if (wgmma.a.array) {
-    product.a = range(wgmma.a);
+  product.node = mma;
+  product.c = range(mma.c);
+  if (mma.a.array) {
+    product.a = range(mma.a);
   } else {
-    product.left = matrix(wgmma.left);
+    product.left = matrix(mma.left);
   }
-  product.right = matrix(wgmma.right);
+  product.right = matrix(mma.right);
   emit(Code::start_product).index = static_cast<int32_t>(out_.group_products.size());
   out_.group_products.push_back(std::move(product));
   top_ = mark;

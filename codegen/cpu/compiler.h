@@ -44,7 +44,7 @@ class Compiler {
   void stmt(const CheckIndices& check);
   void stmt(const LoadMatrix& load);
   void stmt(const Mma& mma);
-  void stmt(const Wgmma& wgmma);
+  void stmt(const Wgmma& mma);
   void stmt(const WgmmaSync& sync);
   void stmt(const ProxyFence&) { emit(Code::proxy_fence); }
   MatrixOperand matrix(const SharedMatrix& matrix);

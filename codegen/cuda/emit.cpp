@@ -64,7 +64,7 @@ KernelSource emit(const Program& program) {
   KernelSource source;
   source.op = program.name;
   source.entry = "tessera_" + program.name;
-  source.text = device_functions(emitter.called(), program.target) + emitter.wgmma_functions() +
+  source.text = device_functions(emitter.called(), program.target) + emitter.matrix_functions() +
                 emitter.extern_text() + headline(program) + map_lines(program);
   const auto lines_before =
       static_cast<int>(std::count(source.text.begin(), source.text.end(), '\n'));

@@ -24,8 +24,8 @@ class Emitter {
   const std::set<std::string, std::less<>>& called() const { return expressions_.called(); }
   /// The text of the author's own device functions that it calls, each once.
   const std::string& extern_text() const { return extern_text_; }
-  /// The text of the device functions for wgmma that it calls, each once.
-  const std::string& wgmma_functions() const { return wgmma_text_; }
+  /// The text of the device functions for products of four warps that it calls, each once.
+  const std::string& matrix_functions() const { return matrix_text_; }
   /// True if it calls functions that the author named, his own or CUDA's.
   bool calls_author_text() const { return calls_author_text_; }
   /// Where the author wrote what a line of text() came from.
@@ -47,7 +47,7 @@ class Emitter {
   void print(const Packed& packed);
   void print(const LoadMatrix& load);
   void print(const Mma& mma);
-  void print(const Wgmma& wgmma);  // emitter_wgmma.cpp
+  void print(const Wgmma& mma);  // emitter_wgmma.cpp
   void print(const WgmmaSync& sync);
   void print(const ProxyFence& fence);
   void print(const For& loop);
@@ -111,8 +111,8 @@ class Emitter {
   std::vector<LineOrigin> origins_;
   std::set<std::string> extern_names_;
   std::string extern_text_;
-  std::set<std::string> wgmma_names_;
-  std::string wgmma_text_;
+  std::set<std::string> matrix_names_;
+  std::string matrix_text_;
   std::map<std::string, std::string> matrices_;  // names by text: descriptors of the product
   VarRef thread_, first_of_warp_;                // of the role, or of the block
   std::string grid_barrier_;                     // name of the parameter

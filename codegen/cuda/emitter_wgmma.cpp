@@ -83,9 +83,9 @@ bool Emitter::depends_on_thread(const Expr& e) const {
 
 void Emitter::print(const Wgmma& wgmma) {
   const std::string name = wgmma_name(wgmma);
-  if (wgmma_names_.insert(name).second) {
+  if (matrix_names_.insert(name).second) {
     expressions_.call("u64");
-    wgmma_text_ += wgmma_text(wgmma) + "\n";
+    matrix_text_ += wgmma_text(wgmma) + "\n";
   }
   const std::string left =
       wgmma.a.array ? expressions_.address(*wgmma.a.array, wgmma.a.base) : descriptor(wgmma.left);

@@ -232,7 +232,7 @@ class Arranger {
   }
 
  private:
-  /// True if wgmma can read the matrix from a tile with this swizzle. A transposed matrix takes whole
+  /// True if the tensor cores can read the matrix from a tile with this swizzle. A transposed matrix takes whole
   /// panels.
   bool takes(const Swizzle& swizzle, const SharedMatrix& matrix) const {
     const int64_t unit = matrix.transposed ? swizzle.panel : matrix.depth();

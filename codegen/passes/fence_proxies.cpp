@@ -64,7 +64,7 @@ class ProxyFences {
  private:
   /// What this thread wrote since its last fence.
   struct State {
-    bool written = false;         // an operand of wgmma
+    bool written = false;         // an operand that tensor cores read
     bool written_source = false;  // a tile that a tensor store reads
     bool written_target = false;  // a tensor that one writes
     bool in_flight = false;       // copies into an operand may be in flight

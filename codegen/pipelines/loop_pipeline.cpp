@@ -115,21 +115,21 @@ ir::Stmt LoopPipeline::first_copies(int begin, int end, const Under& under) {
 
 bool LoopPipeline::waits_late() const {
   if (loop_.in_place || loop_.stages < 2 || groups_.empty()) return false;
-  const ir::Gemm* product = nullptr;
+  std::map<int, int> uses;  // of the sums, by id of the storage
   for (const ir::Stmt& stmt : loop_.body) {
     const auto* gemm = std::get_if<ir::Gemm>(&stmt.node);
     if (gemm == nullptr) continue;
-    if (product != nullptr || !atom_of(*gemm).is_async || gemm->promote > 0) {
-      return false;
-    }
-    product = gemm;
+    const bool is_delayed =
+        atom_of(*gemm).is_async && gemm->promote == 0 && gemm->a.buffer->space == ir::Space::shared;
+    if (!is_delayed) return false;
+    uses.emplace(storage_of(*gemm->c.buffer).id, 0);
   }
-  if (product == nullptr || product->a.buffer->space != ir::Space::shared) return false;
-  int uses = 0;
   for_each_use(loop_.body, [&](const ir::BufferRef& buffer, bool) {
-    uses += storage_of(*buffer).id == storage_of(*product->c.buffer).id;
+    const auto sum = uses.find(storage_of(*buffer).id);
+    if (sum != uses.end()) ++sum->second;
   });
-  return uses == 1;
+  return !uses.empty() &&
+         std::all_of(uses.begin(), uses.end(), [](const auto& sum) { return sum.second == 1; });
 }
 
 std::shared_ptr<ir::Var> LoopPipeline::new_var(const ir::Var& like, std::string name) {

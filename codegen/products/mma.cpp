@@ -84,7 +84,7 @@ Fit fit_mma(const ProductFacts& p) {
                              wanted(given.rows), wanted(given.columns))};
 }
 
-// Of the dense 16-bit products of one SM of sm_90, which wgmma reaches.
+// Of the rate of the tensor cores of sm_90.
 constexpr double kRate = 0.62;
 
 double clocks_of_mma(const ProductFacts& p, const layout::WarpGrid& grid) {

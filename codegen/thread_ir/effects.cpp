@@ -50,10 +50,10 @@ class ThreadDescription {
     slice(mma.b, 2 * mma.depth(), Reads::yes, Writes::no, RegisterUse::multiplied);
     order(Order::Kind::converge, Group::warp);
   }
-  void operator()(const Wgmma& wgmma) const {
-    slice(wgmma.c, wgmma.columns() / 2, Reads::yes, Writes::yes);
-    slice(wgmma.a, 4 * wgmma.right.depth() / 8, Reads::yes, Writes::no, RegisterUse::multiplied);
-    for (const SharedMatrix* matrix : {&wgmma.left, &wgmma.right}) {
+  void operator()(const Wgmma& mma) const {
+    slice(mma.c, mma.columns() / 2, Reads::yes, Writes::yes);
+    slice(mma.a, 4 * mma.right.depth() / 8, Reads::yes, Writes::no, RegisterUse::multiplied);
+    for (const SharedMatrix* matrix : {&mma.left, &mma.right}) {
       if (!matrix->first.array) continue;
       out_.memory(
           {.access = matrix->first, .proxy = Proxy::async, .by = Group::warp, .matrix = matrix});

@@ -74,7 +74,7 @@ class Verifier : EffectReceiver {
     loc_ = stmt.loc;
     verify_types(stmt);
     verify_barrier(stmt);
-    verify_wgmma(stmt);
+    verify_group_mma(stmt);
   }
 
   void verify_loop(const For& loop) {
@@ -333,23 +333,25 @@ class Verifier : EffectReceiver {
             "an mbarrier statement names mbarriers", array.name);
   }
 
-  void verify_wgmma(const Stmt& stmt) const {
-    const auto* wgmma = std::get_if<Wgmma>(&stmt.node);
-    if (wgmma == nullptr) return;
+  void verify_group_mma(const Stmt& stmt) const {
+    const auto* mma = std::get_if<Wgmma>(&stmt.node);
+    if (mma == nullptr) return;
     const ThreadGroup group = role_ == nullptr ? program_.block() : role_->threads;
-    require(group.first % 128 + group.count % 128 == 0, "wgmma is issued by groups of 128 threads",
+    require(group.first % 128 + group.count % 128 == 0,
+            "a product of four warps is issued by groups of 128 threads",
             fmt::format("threads {} .. +{}", group.first, group.count));
-    require(together_, "all threads of the block come to a wgmma", wgmma->c.array->name);
-    require((wgmma->a.array == nullptr) != (wgmma->left.first.array == nullptr),
-            "the left operand of wgmma is in registers or in shared memory", wgmma->c.array->name);
-    for (const SharedMatrix* matrix : {&wgmma->left, &wgmma->right}) {
+    require(together_, "all threads of the block come to a product of four warps",
+            mma->c.array->name);
+    require((mma->a.array == nullptr) != (mma->left.first.array == nullptr),
+            "the left operand is in registers or in shared memory", mma->c.array->name);
+    for (const SharedMatrix* matrix : {&mma->left, &mma->right}) {
       const Array* array = matrix->first.array.get();
       if (array == nullptr || !expected_.is_shared_placed) continue;
       const int64_t span = array->swizzle ? array->swizzle->panel * bits(array->dtype) / 8 : 0;
       require(span == 32 || span == 64 || span == 128,
-              "an operand of wgmma lies in panels of 32, 64 or 128 bytes", array->name);
+              "an operand lies in panels of 32, 64 or 128 bytes", array->name);
       require(array->shared_offset % (8 * span) == 0,
-              "the panels of an operand of wgmma begin at a multiple of eight rows", array->name);
+              "the panels of an operand begin at a multiple of eight rows", array->name);
     }
   }
 

@@ -400,6 +400,79 @@ TEST_CASE("a pipelined loop awaits its product one round later", "[language][wgm
   }
 }
 
+namespace {
+
+/// y[0] = a * b and y[1] = a * c over `steps` tiles of k, both products in one loop.
+ir::Kernel two_products(int64_t steps, int ahead, bool reads_second = false) {
+  dsl::Builder k("two_products");
+  auto a = k.input("a", DType::bf16, {64, steps * 32});
+  auto b = k.input("b", DType::bf16, {64, steps * 32});
+  auto c = k.input("c", DType::bf16, {64, steps * 32});
+  auto y = k.output("y", DType::f32, {2, 64, 64});
+  k.launch({1}, {.threads = 128});
+  auto left = k.shared(DType::bf16, {64, 32}, "left");
+  auto first = k.shared(DType::bf16, {64, 32}, "first");
+  auto second = k.shared(DType::bf16, {64, 32}, "second");
+  auto sum = k.fragment(DType::f32, {64, 64}, "sum"),
+       other = k.fragment(DType::f32, {64, 64}, "other");
+  k.fill(sum, 0.0f);
+  k.fill(other, 0.0f);
+  k.pipelined(0, steps, ahead, [&](dsl::Value step) {
+    k.copy(a.tile({0, step * 32}, {64, 32}), left);
+    k.copy(b.tile({0, step * 32}, {64, 32}), first);
+    k.copy(c.tile({0, step * 32}, {64, 32}), second);
+    k.gemm(left, first.transposed(), sum);
+    k.gemm(left, second.transposed(), other);
+    if (reads_second) k.parallel({64, 64}, [&](dsl::Value i, dsl::Value j) { other(i, j) += 1; });
+  });
+  k.copy(sum, y(0));
+  k.copy(other, y(1));
+  return k.finish();
+}
+
+}  // namespace
+
+TEST_CASE("a pipelined loop awaits both of its products one round later", "[language][wgmma]") {
+  for (const int64_t steps : {1, 2, 3, 5, 8}) {
+    for (const int ahead : {2, 3}) {
+      CAPTURE(steps, ahead);
+      const ir::Kernel kernel = two_products(steps, ahead);
+      codegen::Program program = codegen::lower(kernel, kSm90a);
+      const auto values_by = [](int64_t step) {
+        return [step](int64_t i) { return (i * step + i / 5) % 5 - 2; };
+      };
+      const HostTensor a = tensor_by(DType::bf16, {64, steps * 32}, values_by(7));
+      const HostTensor b = tensor_by(DType::bf16, {64, steps * 32}, values_by(5));
+      const HostTensor c = tensor_by(DType::bf16, {64, steps * 32}, values_by(11));
+      const HostTensor y(DType::f32, {2, 64, 64});
+      const codegen::cpu::Argument arguments[] = {
+          {.tensor = a.view()}, {.tensor = b.view()}, {.tensor = c.view()}, {.tensor = y.view()}};
+      const auto run = [&] { codegen::cpu::Executable(program).run(arguments, {.traps = true}); };
+      run();
+      const int64_t depth = steps * 32;
+      CHECK_THAT(y, HasValues([&](int64_t i) {
+                   const HostTensor& right = i < 64 * 64 ? b : c;
+                   double want = 0;
+                   for (int64_t k = 0; k < depth; ++k) {
+                     want += a.value(i / 64 % 64 * depth + k) * right.value(i % 64 * depth + k);
+                   }
+                   return want;
+                 }));
+      if (steps < ahead + 2) continue;  // short loops have a tile for each step
+      CHECK(count(codegen::explain(kernel, kSm90a), "awaited one round later") == 2);
+      CHECK(count(codegen::cuda::emit_kernel_text(program), "await_wgmma<2>();") == 2);
+      // One more group in flight reads what the next copies overwrite.
+      codegen::walk(program.body, [](codegen::Stmt& stmt) {
+        auto* sync = std::get_if<codegen::WgmmaSync>(&stmt.node);
+        if (sync != nullptr && sync->pending == 2) sync->pending = 6;
+      });
+      CHECK(error_of(run).find("[PRODUCT_BUSY]") != std::string::npos);
+    }
+  }
+  const std::string read = codegen::explain(two_products(5, 3, true), kSm90a);
+  CHECK(count(read, "awaited in its round: the loop uses 'other'") == 2);
+}
+
 TEST_CASE("a product that the loop needs is awaited in its round", "[language][wgmma]") {
   const std::string read = codegen::explain(pipelined_product(4, 3, 128, true), kSm90a);
   CHECK(read.find("awaited in its round: the loop uses 'sum'") != std::string::npos);

@@ -113,7 +113,8 @@ TEST_CASE("the verifier knows what wgmma needs", "[passes][wgmma][verify]") {
   CHECK(problem(arranged(kProduct)).empty());
   codegen::Program narrow = arranged(kProduct);
   narrow.threads = 96;
-  CHECK(problem(narrow).find("wgmma is issued by groups of 128 threads") != std::string::npos);
+  CHECK(problem(narrow).find("a product of four warps is issued by groups of 128 threads") !=
+        std::string::npos);
   codegen::Program moved = arranged(kProduct);
   auto misplaced = std::make_shared<codegen::Array>(*moved.shared[1]);
   misplaced->shared_offset += 128;
@@ -124,5 +125,6 @@ TEST_CASE("the verifier knows what wgmma needs", "[passes][wgmma][verify]") {
   const codegen::Program parted = arranged(
       "if thread < 64\n  c[0 .. +32] += wgmma matrix of 64 rows a[open .. +8] at [0, 0], proved * "
       "matrix of 64 rows b[open .. +8] at [0, 0], proved");
-  CHECK(problem(parted).find("all threads of the block come to a wgmma") != std::string::npos);
+  CHECK(problem(parted).find("all threads of the block come to a product of four warps") !=
+        std::string::npos);
 }

@@ -14,6 +14,6 @@ namespace tessera::codegen {
 /// are more stages than products in flight. Notes what moved.
 ///
 /// Assumes barriers are inserted. Guarantees the same order of all other statements.
-void sink_wgmma_waits(Program& program, std::vector<std::string>& notes);
+void sink_product_waits(Program& program, std::vector<std::string>& notes);
 
 }  // namespace tessera::codegen

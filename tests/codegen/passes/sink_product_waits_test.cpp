@@ -1,6 +1,6 @@
 // The wait for the product of a take, and the arrival that frees its stage, sink to where the sums are needed.
 
-#include "codegen/passes/sink_wgmma_waits.h"
+#include "codegen/passes/sink_product_waits.h"
 
 #include <fmt/format.h>
 
@@ -52,7 +52,7 @@ struct Sunk {
 Sunk sunk(const std::string& body, int stages = 4) {
   codegen::Program program = read_body(128, memory(stages), body);
   std::vector<std::string> notes;
-  codegen::sink_wgmma_waits(program, notes);
+  codegen::sink_product_waits(program, notes);
   return {body_text(program), notes.size(), notes.empty() ? std::string() : notes.back()};
 }
 

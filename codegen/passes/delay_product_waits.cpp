@@ -1,10 +1,9 @@
-#include "codegen/passes/delay_wgmma_waits.h"
+#include "codegen/passes/delay_product_waits.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <numeric>
-#include <optional>
 #include <set>
 
 #include "codegen/analysis/footprint.h"
@@ -13,6 +12,7 @@
 namespace tessera::codegen {
 namespace {
 
+constexpr size_t kMaxPending = 7;    // groups that a wait may leave in flight
 constexpr int64_t kMaxPeriod = 24;  // rounds after which the versions of a tile repeat
 
 WgmmaSync* wait_of(Stmt& stmt) {
@@ -20,7 +20,7 @@ WgmmaSync* wait_of(Stmt& stmt) {
   return sync != nullptr && sync->kind == WgmmaSync::Kind::wait ? sync : nullptr;
 }
 
-bool has_wgmma(const Stmt& stmt) {
+bool has_product(const Stmt& stmt) {
   return any_in(stmt, [](const Stmt& inner) {
     return std::holds_alternative<Wgmma>(inner.node) ||
            std::holds_alternative<WgmmaSync>(inner.node);
@@ -41,30 +41,35 @@ bool meet(const Footprint& a, const Footprint& b) {
   return false;
 }
 
-/// A loop that may delay the wait for its product.
+/// A loop that may delay the waits for its products.
 class Candidate {
  public:
   Candidate(Footprints& footprints, const ThreadGroup& group, const For& loop)
       : footprints_(footprints), group_(group), loop_(loop) {}
 
-  /// Empty if the wait at this position of the body may be for the previous round.
-  std::string problem(size_t wait) {
+  /// Empty if the waits at these positions of the body may be for the previous round.
+  std::string problem(const std::vector<size_t>& waits) {
     for (size_t i = 0; i < loop_.body.size(); ++i) {
       const bool is_product = std::holds_alternative<Wgmma>(loop_.body[i].node) ||
                               std::holds_alternative<WgmmaSync>(loop_.body[i].node);
-      if (!is_product && has_wgmma(loop_.body[i])) return "a product stands in an inner loop";
+      if (!is_product && has_product(loop_.body[i])) return "a product stands in an inner loop";
     }
-    const auto& sum = std::get<WgmmaSync>(loop_.body[wait].node).c.array;
-    if (touches_registers(*sum)) return fmt::format("the loop uses '{}'", sum->name);
+    if (waits.size() > kMaxPending) return "the loop computes too many products";
+    std::set<const Array*> sums;
+    for (const size_t wait : waits) {
+      const Array& sum = *std::get<WgmmaSync>(loop_.body[wait].node).c.array;
+      if (touches_registers(sum)) return fmt::format("the loop uses '{}'", sum.name);
+      if (!sums.insert(&sum).second) return fmt::format("two products add to '{}'", sum.name);
+    }
     for (const Stmt& stmt : loop_.body) {
-      const auto* wgmma = std::get_if<Wgmma>(&stmt.node);
-      if (wgmma == nullptr) continue;
-      if (wgmma->c.array != sum) return "the loop computes two products";
-      if (wgmma->a.array && touches_registers(*wgmma->a.array)) {
-        return fmt::format("the loop writes '{}'", wgmma->a.array->name);
+      const auto* mma = std::get_if<Wgmma>(&stmt.node);
+      if (mma == nullptr) continue;
+      if (!sums.contains(mma->c.array.get())) return "a product is awaited elsewhere";
+      if (mma->a.array && touches_registers(*mma->a.array)) {
+        return fmt::format("the loop writes '{}'", mma->a.array->name);
       }
     }
-    if (!writes_come_after_a_barrier(wait)) return "no barrier before the next copies";
+    if (!writes_come_after_a_barrier(waits.back())) return "no barrier before the next copies";
     return problem_of_operands();
   }
 
@@ -73,7 +78,7 @@ class Candidate {
   bool touches_registers(const Array& array) const {
     bool found = false;
     walk(loop_.body, [&](const Stmt& stmt) {
-      if (has_wgmma(stmt)) return;
+      if (has_product(stmt)) return;
       for_each_array(stmt, [&](const ArrayRef& other) { found = found || other.get() == &array; });
     });
     return found;
@@ -179,46 +184,48 @@ class WaitDelayer {
       for_each_body(body[i], [&](Body& inner) { visit(inner); });
       auto* loop = std::get_if<For>(&body[i].node);
       if (loop == nullptr || loop->unrolled || break_of(*loop) != nullptr) continue;
-      const std::optional<size_t> wait = only_wait(loop->body);
-      if (!wait) continue;
-      const SourceLoc loc = loop->body[*wait].loc;
-      const std::string problem = Candidate(footprints_, block_, *loop).problem(*wait);
-      if (!problem.empty()) {
-        notes_.push_back(fmt::format("{}: awaited in its round: {}", to_string(loc), problem));
-        continue;
+      const std::vector<size_t> waits = waits_of(loop->body);
+      if (waits.empty()) continue;
+      const std::string problem = Candidate(footprints_, block_, *loop).problem(waits);
+      for (const size_t wait : waits) {
+        notes_.push_back(fmt::format(
+            "{}: {}", to_string(loop->body[wait].loc),
+            problem.empty() ? "awaited one round later" : "awaited in its round: " + problem));
       }
-      notes_.push_back(fmt::format("{}: awaited one round later", to_string(loc)));
-      delay(body, i, *wait);
-      i += 2;
+      if (!problem.empty()) continue;
+      delay(body, i, waits);
+      i += 2 * waits.size();
     }
   }
 
  private:
   /// The sums stay in flight during the whole loop: they start before it and are available after
-  /// it.
-  static void delay(Body& body, size_t at, size_t wait) {
+  /// it. A wait in the loop leaves as many groups in flight as a round has products.
+  static void delay(Body& body, size_t at, const std::vector<size_t>& waits) {
     auto& loop = std::get<For>(body[at].node);
-    const Stmt rest = loop.body[wait];
-    Stmt start = rest;
-    std::get<WgmmaSync>(start.node).kind = WgmmaSync::Kind::start;
+    Body starts, rest;
+    for (const size_t wait : waits) {
+      rest.push_back(loop.body[wait]);
+      starts.push_back(loop.body[wait]);
+      std::get<WgmmaSync>(starts.back().node).kind = WgmmaSync::Kind::start;
+    }
     for (Stmt& stmt : loop.body) {
       auto* sync = std::get_if<WgmmaSync>(&stmt.node);
       if (sync == nullptr) continue;
-      if (sync->kind == WgmmaSync::Kind::wait) sync->pending = 1;
+      if (sync->kind == WgmmaSync::Kind::wait) sync->pending = static_cast<int>(waits.size());
       sync->c = {};
       sync->width = 0;
     }
     const auto place = body.begin() + static_cast<std::ptrdiff_t>(at);
-    body.insert(body.insert(place, start) + 2, rest);
+    const auto first = body.insert(place + 1, rest.begin(), rest.end());
+    body.insert(first - 1, starts.begin(), starts.end());
   }
 
-  /// The position where a body waits for a product, if it waits exactly once.
-  static std::optional<size_t> only_wait(Body& body) {
-    std::optional<size_t> result;
+  /// The positions where a body waits for products.
+  static std::vector<size_t> waits_of(Body& body) {
+    std::vector<size_t> result;
     for (size_t i = 0; i < body.size(); ++i) {
-      if (wait_of(body[i]) == nullptr) continue;
-      if (result) return std::nullopt;
-      result = i;
+      if (wait_of(body[i]) != nullptr) result.push_back(i);
     }
     return result;
   }
@@ -230,8 +237,8 @@ class WaitDelayer {
 
 }  // namespace
 
-void delay_wgmma_waits(Program& program, std::vector<std::string>& notes) {
-  const bool any = std::any_of(program.body.begin(), program.body.end(), has_wgmma);
+void delay_product_waits(Program& program, std::vector<std::string>& notes) {
+  const bool any = std::any_of(program.body.begin(), program.body.end(), has_product);
   if (any) WaitDelayer(program, notes).visit(program.body);
 }
 

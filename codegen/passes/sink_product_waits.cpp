@@ -1,4 +1,4 @@
-#include "codegen/passes/sink_wgmma_waits.h"
+#include "codegen/passes/sink_product_waits.h"
 
 #include <fmt/format.h>
 
@@ -38,8 +38,8 @@ End end_at(StmtPlace begin, StmtPlace at, StmtPlace end) {
   if (stage == nullptr) return {};
   End result{sync, stage->array.get(), {sync->c.array.get()}};
   for (StmtPlace i = at; i-- != begin;) {
-    const auto* wgmma = std::get_if<Wgmma>(&i->node);
-    if (wgmma != nullptr && wgmma->a.array) result.registers.push_back(wgmma->a.array.get());
+    const auto* mma = std::get_if<Wgmma>(&i->node);
+    if (mma != nullptr && mma->a.array) result.registers.push_back(mma->a.array.get());
   }
   return result;
 }
@@ -135,7 +135,7 @@ class WaitSinker {
 
 }  // namespace
 
-void sink_wgmma_waits(Program& program, std::vector<std::string>& notes) {
+void sink_product_waits(Program& program, std::vector<std::string>& notes) {
   WaitSinker(notes).visit(program.body);
 }
 
