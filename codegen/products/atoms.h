@@ -48,7 +48,6 @@ struct Atom {
   ir::Instruction instruction;  // the author's word for it
   std::string_view name;
   int warps = 1;              // that issue one together
-  bool is_everywhere = true;  // every target has it
   bool is_async = false;      // it goes on in the background
   bool reads_shared = false;  // the tensor cores read operands in shared memory themselves
   Fit (*fit)(const ProductFacts&);

@@ -366,7 +366,6 @@ extern constinit const Atom kWgmma;
 constinit const Atom kWgmma = {.instruction = ir::Instruction::wgmma,
                                .name = "wgmma",
                                .warps = 4,
-                               .is_everywhere = false,
                                .is_async = true,
                                .reads_shared = true,
                                .fit = fit_wgmma,
