@@ -81,3 +81,5 @@ OP(topk_plan);
 OP(hash_gate);
 OP(mask_padded_topk);
 OP(attention_fwd);
+OP(attention_varlen_fwd);
+OP(attention_decode);

@@ -7,135 +7,18 @@
 //          the sum. Blocks of 128 keys (64 for heads of 256), ascending. No bit of a row depends on the tile, on
 //          other rows, requests or heads.
 
-#include <algorithm>
-#include <limits>
-
-#include "dsl/builder.h"
-#include "kernels/alignment.h"
 #include "kernels/all_ops.h"
-#include "kernels/attention/fwd_kernel.h"
+#include "kernels/attention/forward_call.h"
 #include "kernels/attention/fwd_values.h"
-#include "kernels/jit/target.h"
-#include "kernels/jit/tune.h"
 #include "kernels/signature/case.h"
 #include "kernels/signature/launches.h"
 
 namespace tessera::kernels {
 namespace {
 
-using attention::ForwardSpec;
-
-constexpr int64_t kWidest = 8;                  // elements of 16 bytes
-constexpr int64_t kCached = int64_t{24} << 20;  // bytes of keys and values that stay in the cache
-
-/// Strides of extents of 1 do not count: those that several would have.
-TensorView packed(TensorView view) {
-  for (int i = view.rank() - 2; i >= 0; --i) view.strides[i] = step(view, i);
-  return view;
-}
-
-struct EmptySpec {
-  int32_t width, is_f16;
-};
-
-/// Without keys.
-ir::Kernel build_empty(const EmptySpec& s) {
-  using namespace dsl;
-  Builder k("attention_fwd_empty");
-  auto rows = k.dim("rows");
-  const DType dtype = s.is_f16 != 0 ? DType::f16 : DType::bf16;
-  auto out = k.output("out", dtype, {rows, s.width}, {.align = 2});
-  auto lse = k.output("lse", DType::f32, {rows}, {.align = 4});
-  constexpr int kRows = 16;
-  auto at = k.launch({ceil_div(rows, kRows)}, {.threads = 128});
-  k.fill(out.tile({at.x * kRows, 0}, {kRows, s.width}), cast(dtype, 0.0f));
-  k.fill(lse.tile({at.x * kRows}, {kRows}), std::numeric_limits<float>::infinity());
-  return k.finish();
-}
-
-constexpr int64_t kElement = 2;  // bytes
-
-constexpr int64_t kRows = 128;  // two groups of warps
-
-/// By roles: a tile of q, one of out, and the ring.
-bool is_legal(const jit::TuneFacts& facts, const jit::TuneChoice& c) {
-  const int64_t width = facts.spec.at("width"), ring = c[0] * facts.spec.at("keys") * width;
-  constexpr int64_t kLeast = int64_t{32} << 10;  // elements in flight
-  return ring >= kLeast && (2 * width * kRows + ring) * kElement + 1024 <= facts.shared_memory;
-}
-
-/// A persistent grid wins where all tiles take about as long. On an H200, 4 x 16 heads of 128 with 4096 tokens, us: 878 in
-/// place of 912; causal 545 in place of 503, but with heads of 64 669 in place of 789. Two stages 931, five 880.
-jit::TuneChoice standard_choice(const jit::TuneFacts& facts) {
-  const int64_t width = facts.spec.at("width");
-  const bool is_even = facts.spec.at("right") == 0 || width == 64;
-  return {width == 64 ? 8 : width == 128 ? 4 : 2, is_even ? 1 : 0};
-}
-
-const jit::TuneSpace& tune_space() {
-  static const auto* const made =
-      new jit::TuneSpace{.fields = {{"stages", {2, 4, 5, 8}}, {"persistent", {0, 1}}},
-                         .standard = standard_choice,
-                         .is_legal = is_legal};
-  return *made;
-}
-
-/// By roles where the tensor cores take groups of four warps.
-attention::ForwardTile pick_tile(const Call& c, const ForwardSpec& s) {
-  const bool is_aligned = s.q_vector == kWidest && s.k_vector == kWidest && s.v_vector == kWidest &&
-                          s.out_vector == kWidest;
-  const bool has_form = s.width == s.value_width && s.width != 96 && s.has_k_lengths == 0;
-  if (has_form && is_aligned && jit::has_group_products(c.device())) {
-    const jit::TuneChoice t = jit::choose("attention_fwd", tune_space(),
-                                          {.spec = {{"width", s.width},
-                                                    {"keys", s.keys()},
-                                                    {"left", s.has_left},
-                                                    {"right", s.has_right}}},
-                                          c.device());
-    return {kRows, static_cast<int32_t>(t[0]), 1, static_cast<int32_t>(t[1])};
-  }
-  const int64_t elements = 64 * s.width + s.keys() * (s.width + s.value_width);
-  return {64, elements * kElement <= jit::shared_memory_limit(c.device()) ? 1 : 0, 0};
-}
-
-int32_t vector_of(const TensorView& view) {
-  return static_cast<int32_t>(common_vector(view, kWidest));
-}
-
 void launches(const Call& c, Launches& go) {
-  const int64_t queries = c["Sq"], keys = c["Sk"];
-  ForwardSpec s{};
-  s.width = c.i32("dk"), s.value_width = c.i32("dv");
-  s.is_f16 = c.dtype("q") == DType::f16 ? 1 : 0;
-  if (keys == 0) {
-    const int64_t rows = c["B"] * c["h"] * queries;
-    const TensorView &out = c.given("out"), &lse = c.given("lse");
-    return go.add(build_empty, EmptySpec{s.value_width, s.is_f16},
-                  {.tensors = {{"out", {out.data, out.dtype, {rows, s.value_width}, out.device}},
-                               {"lse", {lse.data, lse.dtype, {rows}, lse.device}}}},
-                  "empty");
-  }
-  const TensorView q = packed(c.given("q")), k = packed(c.given("k")), v = packed(c.given("v"));
-  s.q_vector = vector_of(q), s.k_vector = vector_of(k), s.v_vector = vector_of(v);
-  s.out_vector = vector_of(c.given("out"));
-  const int64_t left = c["window_left"], right = c.flag("causal") ? 0 : c["window_right"];
-  s.has_left = left >= 0 && left < keys + queries ? 1 : 0;
-  s.has_right = right >= 0 && right < keys + queries ? 1 : 0;
-  const double softcap = c.number("softcap");
-  s.has_softcap = softcap > 0 ? 1 : 0;
-  s.has_sink = c.has("sink") ? 1 : 0;
-  s.has_q_lengths = c.has("q_lengths") ? 1 : 0;
-  s.has_k_lengths = c.has("k_lengths") ? 1 : 0;
-  s.tile = pick_tile(c, s);
-  const int64_t of_head = keys * (s.width + s.value_width) * 2;
-  const int64_t section = std::clamp<int64_t>(kCached / of_head, 1, c["B"] * c["g"]);
-  go.add(attention::build_forward, s,
-         {.tensors = {{"q", q}, {"k", k}, {"v", v}},
-          .scalars = {{"c", attention::factor_of(c)},
-                      {"cap", softcap > 0 ? attention::scale_of(c) / softcap : 0.0},
-                      {"left", left},
-                      {"right", right},
-                      {"section", section * (c["h"] / c["g"])}}});
+  attention::add_forward(
+      c, {c.given("q"), c.given("k"), c.given("v"), c.given("out"), c.given("lse")}, go);
 }
 
 }  // namespace

@@ -27,6 +27,7 @@
 #include <vector>
 
 #include "kernels/attention/online_softmax.h"
+#include "kernels/attention/packed_requests.h"
 #include "kernels/value_check.h"
 
 namespace tessera::kernels::attention {
@@ -37,6 +38,10 @@ using dsl::Value;
 
 constexpr auto kF32 = DType::f32;
 constexpr int64_t kColumns = 64;  // of out that a warp multiplies at a time
+
+dsl::CopyOptions by_engine() {
+  return {.engine = ir::Engine::tensor};
+}
 
 class ForwardKernel {
  public:
@@ -60,6 +65,11 @@ class ForwardKernel {
         lse_(k_.output("lse", kF32, {batch_, heads_, q_rows_}, {.align = 4})) {
     if (s.has_q_lengths != 0) q_lengths_ = k_.input("q_lengths", DType::i32, {batch_});
     if (s.has_k_lengths != 0) k_lengths_ = k_.input("k_lengths", DType::i32, {batch_});
+    if (s.is_packed != 0) {
+      bounds_ = k_.dim("bounds");
+      cu_q_ = k_.input("cu_q", DType::i32, {bounds_}, {.align = 4});
+      cu_k_ = k_.input("cu_k", DType::i32, {bounds_}, {.align = 4});
+    }
     if (s.has_sink != 0) sink_ = k_.input("sink", kF32, {heads_});
     if (s.has_softcap != 0) cap_ = k_.scalar("cap", kF32);
     if (s.has_left != 0) left_ = k_.scalar("left", DType::i32);
@@ -84,7 +94,7 @@ class ForwardKernel {
       mask(softmax.scores, j);
       softmax.step();
       softmax.rescale_out();
-      copy_values(j, v_tile);
+      copy_values(j, v_tile, {});
       for (int64_t d = 0; d < s_.value_width; d += kColumns) {
         const int64_t columns = std::min(kColumns, s_.value_width - d);
         k_.gemm(softmax.p, v_tile.tile({0, d}, {keys_, columns}),
@@ -97,7 +107,7 @@ class ForwardKernel {
       k_.serial(first_, end_, body);
     }
     finish(softmax);
-    k_.copy(softmax.out, out_box());
+    copy_out(softmax.out, {});
     return k_.finish();
   }
 
@@ -111,21 +121,28 @@ class ForwardKernel {
       if (!is_persistent) return body(at.x);
       k_.persistent({count}, body);
     };
+    if (is_packed()) place(at.x);  // once for both roles
     auto q_ring = k_.ring({.stages = 1}), ring = k_.ring({.stages = s_.tile.stages});
     auto q_tile = q_ring.shared(dtype(), {rows_, s_.width}, "q_tile");
-    auto tile = ring.shared(dtype(), {keys_, s_.width}, "tile");
-    auto out_tile = k_.shared(dtype(), {rows_, s_.value_width}, "out_tile");
-    const dsl::CopyOptions by_engine = {.engine = ir::Engine::tensor};
+    auto k_tile = ring.shared(dtype(), {keys_, s_.width}, "tile");
+    // Keys and values take turns in one ring where their tiles are equal.
+    std::optional<dsl::Ring> value_ring;
+    if (s_.width != s_.value_width) value_ring.emplace(k_.ring({.stages = s_.tile.stages}));
+    dsl::Ring& of_values = value_ring ? *value_ring : ring;
+    const Ref v_tile =
+        value_ring ? value_ring->shared(dtype(), {keys_, s_.value_width}, "v_tile") : k_tile;
+    std::optional<Ref> out_tile;
+    if (!value_ring) out_tile = k_.shared(dtype(), {rows_, s_.value_width}, "out_tile");
     const auto load = [&] {
       each_tile([&](Value block) {
-        place(block);
+        if (!is_packed()) place(block);
         const auto load_keys = [&](const Value& j) {
-          ring.fill([&] { k_.copy(k_box(j), tile, by_engine); });
+          ring.fill([&] { k_.copy(k_box(j), k_tile, by_engine()); });
         };
         const auto load_values = [&](const Value& j) {
-          ring.fill([&] { k_.copy(v_box(j), tile, by_engine); });
+          of_values.fill([&] { copy_values(j, v_tile, by_engine()); });
         };
-        q_ring.fill([&] { k_.copy(q_box(), q_tile, by_engine); });
+        q_ring.fill([&] { k_.copy(q_box(), q_tile, by_engine()); });
         load_keys(first_);
         k_.serial(first_ + 1, end_, [&](Value j) { load_keys(j), load_values(j - 1); });
         load_values(end_ - 1);
@@ -139,14 +156,14 @@ class ForwardKernel {
       const auto multiply_keys = [&] {
         ring.take([&] {
           k_.fill(softmax.scores, 0.0f);
-          k_.gemm(q_tile, tile.transposed(), softmax.scores, by_groups);
+          k_.gemm(q_tile, k_tile.transposed(), softmax.scores, by_groups);
         });
       };
       const auto multiply_values = [&] {
-        ring.take([&] { k_.gemm(softmax.p, tile, softmax.out, by_groups); });
+        of_values.take([&] { k_.gemm(softmax.p, v_tile, softmax.out, by_groups); });
       };
       each_tile([&](Value block) {
-        place(block);
+        if (!is_packed()) place(block);
         softmax.start();
         q_ring.take([&] {
           multiply_keys();
@@ -162,12 +179,14 @@ class ForwardKernel {
         });
         multiply_values();
         finish(softmax);
-        k_.copy(softmax.out, out_tile);
-        k_.copy(out_tile, out_box(), by_engine);
+        copy_out(softmax.out, out_tile);
       });
     };
-    k_.roles({{.name = "multiply", .warpgroups = groups, .registers = 240, .body = multiply},
-              {.name = "load", .warps = 1, .registers = 24, .body = load}});
+    // The rows of a tail take their role more registers.
+    const int of_load = has_tails() ? 40 : 24, of_multiply = has_tails() ? 232 : 240;
+    k_.roles(
+        {{.name = "multiply", .warpgroups = groups, .registers = of_multiply, .body = multiply},
+         {.name = "load", .warps = 1, .registers = of_load, .body = load}});
     return k_.finish();
   }
 
@@ -182,20 +201,28 @@ class ForwardKernel {
     return k_.input(name, dtype(), {batch_, rows, heads, width},
                     {.strides = strides, .align = vector * bytes(dtype())});
   }
-  Value tiles() const { return ceil_div(q_rows_, rows_); }
+  bool is_packed() const { return s_.is_packed != 0; }
+  /// Behind the keys of a request there may be rows that are not zeros.
+  bool has_tails() const { return is_packed() || k_lengths_; }
+  /// Of one request; of a packed call all that there may be.
+  Value tiles() const {
+    auto whole = ceil_div(q_rows_, rows_);
+    return is_packed() ? whole + bounds_ : whole;
+  }
 
   /// The tile of a block: the last rows first, which see the most keys, of `section` heads at a time, whose keys
   /// and values stay in the cache.
   void place(const Value& block) {
-    auto pairs = k_.let("pairs", heads_ * batch_), of_section = section_ * tiles();
-    auto before = k_.let("before", block / of_section * section_);
-    auto width = k_.let("width", min(section_, pairs - before)), rest = block % of_section;
-    auto pair = k_.let("pair", before + rest % width);
-    head_ = k_.let("head", pair % heads_), request_ = k_.let("request", pair / heads_);
+    if (is_packed()) {
+      head_ = k_.let("head", block % heads_), request_ = k_.let("request", 0);
+      const PackedPlace at =
+          find_packed(k_, {bounds_, q_rows_, k_rows_, *cu_q_, *cu_k_}, block / heads_, rows_);
+      row_ = at.row, q_first_ = at.q_first, k_first_ = at.k_first;
+      q_length_ = at.q_length, k_length_ = at.k_length;
+    } else {
+      place_dense(block);
+    }
     k_head_ = k_.let("k_head", head_ / (heads_ / k_heads_));
-    row_ = k_.let("row", (tiles() - 1 - rest / width) * rows_);
-    q_length_ = length("q_lengths", q_lengths_, q_rows_);
-    k_length_ = length("k_lengths", k_lengths_, k_rows_);
     k_.assume(row_ >= 0);
     shift_ = k_.let("shift", k_length_ - q_length_);
     auto first = s_.has_left != 0 ? max(row_ + shift_ - *left_, 0) : k_.let("zero", 0);
@@ -208,6 +235,16 @@ class ForwardKernel {
     auto blocks = select(row_ < q_length_, ceil_div(end, keys_), 0);
     end_ = k_.let("end", s_.tile.by_roles != 0 ? max(blocks, first_ + 1) : blocks);
   }
+  void place_dense(const Value& block) {
+    auto pairs = k_.let("pairs", heads_ * batch_), of_section = section_ * tiles();
+    auto before = k_.let("before", block / of_section * section_);
+    auto width = k_.let("width", min(section_, pairs - before)), rest = block % of_section;
+    auto pair = k_.let("pair", before + rest % width);
+    head_ = k_.let("head", pair % heads_), request_ = k_.let("request", pair / heads_);
+    row_ = k_.let("row", (tiles() - 1 - rest / width) * rows_);
+    q_length_ = length("q_lengths", q_lengths_, q_rows_);
+    k_length_ = length("k_lengths", k_lengths_, k_rows_);
+  }
   Value length(const char* name, const std::optional<Ref>& lengths, const Value& rows) {
     if (!lengths) return rows;
     Value given = (*lengths)(request_);
@@ -215,29 +252,47 @@ class ForwardKernel {
     return k_.let(name, min(max(given, 0), rows));
   }
 
+  /// A row of the request as one of the tensors.
+  Value in_q(const Value& row) const { return is_packed() ? q_first_ + row : row; }
+  Value in_k(const Value& row) const { return is_packed() ? k_first_ + row : row; }
   Ref q_box() const {
-    return q_(request_, dsl::Builder::all, head_).tile({row_, 0}, {rows_, s_.width});
-  }
-  Ref out_box() const {
-    return out_(request_, dsl::Builder::all, head_).tile({row_, 0}, {rows_, s_.value_width});
+    return q_(request_, dsl::Builder::all, head_).tile({in_q(row_), 0}, {rows_, s_.width});
   }
   Ref k_box(const Value& j) const {
-    return keys_in_(request_, dsl::Builder::all, k_head_).tile({j * keys_, 0}, {keys_, s_.width});
-  }
-  Ref v_box(const Value& j) const {
-    return values_in_(request_, dsl::Builder::all, k_head_)
-        .tile({j * keys_, 0}, {keys_, s_.value_width});
+    return keys_in_(request_, dsl::Builder::all, k_head_)
+        .tile({in_k(j * keys_), 0}, {keys_, s_.width});
   }
   /// Rows behind the request are zeros: a key without weight must not be multiplied by what is there.
-  void copy_values(const Value& j, const Ref& tile) {
-    if (!k_lengths_) return k_.copy(v_box(j), tile);
+  void copy_values(const Value& j, const Ref& tile, const dsl::CopyOptions& options) {
     auto of_head = values_in_(request_, dsl::Builder::all, k_head_);
-    k_.copy(of_head.rows(keys_,
-                         [&](Value r) {
-                           auto row = j * keys_ + r;
-                           return std::vector<Value>{select(row < k_length_, row, -1)};
-                         }),
-            tile);
+    const auto copy_whole = [&] {
+      k_.copy(of_head.tile({in_k(j * keys_), 0}, {keys_, s_.value_width}), tile, options);
+    };
+    const auto copy_tail = [&] {
+      k_.copy(of_head.rows(keys_,
+                           [&](Value r) {
+                             auto row = j * keys_ + r;
+                             return std::vector<Value>{select(row < k_length_, in_k(row), -1)};
+                           }),
+              tile);
+    };
+    if (!has_tails()) return copy_whole();
+    if (s_.tile.by_roles == 0) return copy_tail();
+    k_.if_else((j + 1) * keys_ <= k_length_, copy_whole, copy_tail);
+  }
+  /// Writes the tile, of a packed call the rows that are the request's, through shared memory if there is some.
+  void copy_out(const Ref& out, const std::optional<Ref>& tile) {
+    auto of_head = out_(request_, dsl::Builder::all, head_);
+    if (tile) k_.copy(out, *tile);
+    const Ref from = tile ? *tile : out;
+    if (!is_packed()) {
+      return k_.copy(from, of_head.tile({row_, 0}, {rows_, s_.value_width}),
+                     tile ? by_engine() : dsl::CopyOptions{});
+    }
+    k_.copy(from, of_head.rows(rows_, [&](Value r) {
+      auto row = row_ + r;
+      return std::vector<Value>{select(row < q_length_, in_q(row), -1)};
+    }));
   }
 
   /// Scores of keys that a row does not see become -inf, after the cap.
@@ -265,26 +320,28 @@ class ForwardKernel {
 
   void finish(OnlineSoftmax& softmax) {
     softmax.finish(q_length_ - row_, [&](const OnlineSoftmax::Row& row) {
-      k_.if_(row_ + row.r < q_rows_, [&] {
-        lse_(request_, head_, row_ + row.r) =
-            select(row.is_empty, -kLowest, (row.scaled + log2(row.sum)) * kLn2);
+      k_.if_(row_ + row.r < (is_packed() ? q_length_ : q_rows_), [&] {
+        lse_(request_, head_, in_q(row_ + row.r)) = lse_of(row.sum, row.scaled, row.is_empty);
       });
       if (!sink_) return row.sum;
-      return row.sum + exp2_approx(fma((*sink_)(head_), kLog2E, -row.scaled));
+      Value sink = (*sink_)(head_);
+      return with_sink(row.sum, row.scaled, sink);
     });
   }
 
   static constexpr float kLowest = -std::numeric_limits<float>::infinity();
-  static constexpr float kLn2 = 0.6931471805599453f, kLog2E = 1.4426950408889634f;
 
   const ForwardSpec s_;
   const int64_t rows_, keys_;
   dsl::Builder k_;
   Value batch_, q_rows_, k_rows_, heads_, k_heads_, c_, section_;
   Ref q_, keys_in_, values_in_, out_, lse_;
-  std::optional<Ref> q_lengths_, k_lengths_, sink_;
+  std::optional<Ref> q_lengths_, k_lengths_, cu_q_, cu_k_, sink_;
   std::optional<Value> cap_, left_, right_;
-  Value request_, head_, k_head_, row_, q_length_, k_length_, shift_, first_, end_;  // of the block
+  Value bounds_;  // requests of a packed call, and one
+  // Of the block. Rows count from the first of the request, which in a packed call is row q_first, k_first.
+  Value request_, head_, k_head_, row_, q_length_, k_length_, q_first_, k_first_, shift_, first_,
+      end_;
 };
 
 }  // namespace

@@ -1,11 +1,17 @@
 #pragma once
 // Requirements of the attention family beyond the notation of signatures.
 
+#include <string_view>
+
 #include "kernels/signature/call.h"
 
 namespace tessera::kernels::attention {
 
-/// Scale, cap and extents of heads. Errors: argument or unsupported.
+/// Extents of heads. Errors: unsupported.
+void require_widths(const Call& c, std::string_view values);
+/// Scale and cap. Errors: argument.
+void require_factors(const Call& c);
+/// Both, and what the forward ops do not have yet.
 void require_forward(const Call& c);
 
 /// The scale of a call: its parameter, else dk^-0.5.

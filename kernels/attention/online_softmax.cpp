@@ -13,6 +13,21 @@ constexpr float kLowest = -std::numeric_limits<float>::infinity();
 
 }  // namespace
 
+NextTop::NextTop(const Value& top_before, const Value& scaled_before, const Value& high,
+                 const Value& c)
+    : top(max(top_before, high)),
+      scaled(top * c),
+      base(select(top == kLowest, 0.0f, scaled)),  // so that no difference of infinities is taken
+      shrink(exp2_approx(scaled_before - base)) {}
+
+Value lse_of(const Value& sum, const Value& scaled, const Value& is_empty) {
+  return select(is_empty, -kLowest, (scaled + log2(sum)) * kLn2);
+}
+
+Value with_sink(const Value& sum, const Value& scaled, const Value& sink) {
+  return sum + exp2_approx(fma(sink, kLog2E, -scaled));
+}
+
 OnlineSoftmax::OnlineSoftmax(dsl::Builder& k, DType dtype, int64_t rows, int64_t keys,
                              int64_t value_width, const Value& c)
     : scores(k.fragment(kF32, {rows, keys}, "scores")),
@@ -39,12 +54,10 @@ void OnlineSoftmax::step() {
   k_.parallel({rows_}, [&](Value r) {
     Value high = high_(r),
           top = top_(r);  // as arguments, compilers would read them in different orders
-    Value highest = max(top, high);
-    Value now = highest * c_, before = scaled_(r);
-    Value base =
-        select(highest == kLowest, 0.0f, now);  // so that no difference of infinities is taken
-    shrink_(r) = exp2_approx(before - base);
-    top_(r) = highest, scaled_(r) = now, high_(r) = -base;
+    Value scaled = scaled_(r);
+    const NextTop next(top, scaled, high, c_);
+    shrink_(r) = next.shrink;
+    top_(r) = next.top, scaled_(r) = next.scaled, high_(r) = -next.base;
   });
   k_.parallel({rows_, keys_}, [&](Value r, Value j) {
     Value score = scores(r, j);

@@ -12,6 +12,21 @@
 
 namespace tessera::kernels::attention {
 
+inline constexpr float kLn2 = 0.6931471805599453f, kLog2E = 1.4426950408889634f;
+
+/// The state of a row after a block whose largest score is `high`, and the factor of its sums and output.
+struct NextTop {
+  dsl::Value top, scaled, base, shrink;  // p = exp2_approx(fma(score, c, -base))
+
+  NextTop(const dsl::Value& top, const dsl::Value& scaled, const dsl::Value& high,
+          const dsl::Value& c);
+};
+
+/// The logarithm of the sum of exponentials; `scaled` is the row's maximum times c.
+dsl::Value lse_of(const dsl::Value& sum, const dsl::Value& scaled, const dsl::Value& is_empty);
+/// The sum with that of a sink.
+dsl::Value with_sink(const dsl::Value& sum, const dsl::Value& scaled, const dsl::Value& sink);
+
 class OnlineSoftmax {
  public:
   /// Fragments of `rows` queries by `keys` keys. `c` is scale * log2 e.

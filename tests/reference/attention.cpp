@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "tests/reference/numeric.h"
@@ -34,7 +35,7 @@ float max_nan(float a, float b) {
 struct Options {
   double scale, softcap;
   bool is_causal;
-  int64_t left, right;
+  int64_t left, right, split_len;
 };
 
 Options options_of(const kernels::Params& params, int64_t width) {
@@ -44,14 +45,17 @@ Options options_of(const kernels::Params& params, int64_t width) {
         found != params.end() && !std::holds_alternative<std::monostate>(found->second);
     return is_given ? std::get<double>(found->second) : fallback;
   };
-  const auto integer = [&](const char* name) {
+  const auto integer = [&](const char* name, int64_t fallback) {
     const auto found = params.find(name);
-    return found == params.end() ? -1 : std::get<int64_t>(found->second);
+    return found == params.end() ? fallback : std::get<int64_t>(found->second);
   };
   const auto causal = params.find("causal");
-  return {number("scale", 1 / std::sqrt(static_cast<double>(width))), number("softcap", 0),
-          causal != params.end() && std::get<bool>(causal->second), integer("window_left"),
-          integer("window_right")};
+  return {number("scale", 1 / std::sqrt(static_cast<double>(width))),
+          number("softcap", 0),
+          causal != params.end() && std::get<bool>(causal->second),
+          integer("window_left", -1),
+          integer("window_right", -1),
+          integer("split_len", 0)};
 }
 
 /// Rows of q, k and v that belong together, and where lse of the first row and head stands.
@@ -61,10 +65,18 @@ struct Request {
   int64_t lse, lse_of_head;
 };
 
+/// A request's keys in a cache.
+struct Cached {
+  std::vector<bool> is_missing = {};  // keys whose page does not exist
+  std::optional<HostTensor> k_sf = {}, v_sf = {};
+};
+
 class Attention {
  public:
-  Attention(const HostTensors& in, const kernels::Params& params, Mistake mistake)
+  Attention(const HostTensors& in, const kernels::Params& params, Mistake mistake,
+            Cached cached = {})
       : mistake_(mistake),
+        cached_(std::move(cached)),
         dtype_(in.at("q").dtype()),
         heads_(from_end(in.at("q"), 2)),
         width_(from_end(in.at("q"), 1)),
@@ -79,6 +91,7 @@ class Attention {
     if (mistake == Mistake::small_blocks) block_ /= 2;
     const double of_base_2 = options_.softcap > 0 ? options_.softcap : options_.scale;
     c_ = static_cast<float>(of_base_2 * kLog2E);
+    cap_ = static_cast<float>(options_.scale / options_.softcap);
   }
 
   void run(const Request& r, HostTensor& out, HostTensor& lse) const {
@@ -102,6 +115,21 @@ class Attention {
     std::array<std::array<float, 4>, 8> l{};
     std::vector<uint32_t> o;  // f32
   };
+  /// Some blocks of a row, their classes joined.
+  struct Part {
+    float ms = -kInfinity, l = 0;
+    std::vector<uint32_t> o;
+    bool is_empty = true;
+  };
+
+  float of_head(const std::optional<HostTensor>& scales, int64_t k_head) const {
+    return static_cast<float>(scales->value(mistake_ == Mistake::scale_of_head_0 ? 0 : k_head));
+  }
+  /// The factor of scores: c, or that inside of the cap.
+  float factor(int64_t k_head) const {
+    const float f = options_.softcap > 0 ? cap_ : c_;
+    return cached_.k_sf ? f * of_head(cached_.k_sf, k_head) : f;
+  }
 
   struct Seen {
     int64_t begin, end;
@@ -128,7 +156,7 @@ class Attention {
     }
     const float s = float_of(sum);
     if (options_.softcap <= 0) return s;
-    const float scaled = s * static_cast<float>(options_.scale / options_.softcap);
+    const float scaled = s * factor(k_head);
     return static_cast<float>(std::tanh(static_cast<double>(scaled)));
   }
 
@@ -138,7 +166,9 @@ class Attention {
     if (mistake_ == Mistake::scaled_scores) {
       for (float& score : x) score *= c_;
     }
-    const float c = mistake_ == Mistake::scaled_scores ? 1.0F : c_;
+    const float c = mistake_ == Mistake::scaled_scores ? 1.0F
+                    : options_.softcap > 0             ? c_
+                                                       : factor(k_head);
     float m = state.m;
     for (const float score : x) {
       m = mistake_ == Mistake::drops_nan ? std::fmax(m, score) : max_nan(m, score);
@@ -182,23 +212,37 @@ class Attention {
     const Seen seen = seen_by(r, i);
     const int64_t k_head =
         mistake_ == Mistake::exchanged_heads ? head % groups_ : head / (heads_ / groups_);
-    State state;
-    state.o.assign(static_cast<size_t>(value_width_), 0);
+    const auto start = [&] {
+      State state;
+      state.o.assign(static_cast<size_t>(value_width_), 0);
+      return state;
+    };
+    std::vector<Part> parts;
+    State state = start();
     for (int64_t first = seen.begin / block_ * block_; first < seen.end; first += block_) {
       std::vector<float> x;
       for (int64_t j = first; j < first + block_; ++j) {
-        const bool is_seen = j >= seen.begin && j < seen.end;
+        const bool is_missing = mistake_ != Mistake::missing_page &&
+                                j < std::ssize(cached_.is_missing) &&
+                                cached_.is_missing[static_cast<size_t>(j)];
+        const bool is_seen = j >= seen.begin && j < seen.end && !is_missing;
         x.push_back(is_seen ? score(r, at, j, head)
                     : j >= r.k_length && mistake_ == Mistake::last_block_unmasked ? 0.0F
                     : mistake_ == Mistake::large_negative                         ? -1e30F
                                                                                   : -kInfinity);
       }
       visit(r, first, k_head, x, state);
+      const int64_t next = first + block_;
+      if (options_.split_len > 0 && next % options_.split_len == 0 && next < seen.end) {
+        parts.push_back(part_of(state));
+        state = start();
+      }
     }
-    return finish(head, state, out, at);
+    parts.push_back(part_of(state));
+    return finish(head, k_head, join(parts), out, at);
   }
 
-  float finish(int64_t head, const State& state, HostTensor& out, int64_t at) const {
+  Part part_of(const State& state) const {
     std::array<float, 8> of_u{};
     for (size_t u = 0; u < 8; ++u) {
       const auto& l = state.l[u];
@@ -206,33 +250,64 @@ class Attention {
     }
     const float total =
         ((of_u[0] + of_u[1]) + (of_u[2] + of_u[3])) + ((of_u[4] + of_u[5]) + (of_u[6] + of_u[7]));
-    const bool is_empty = state.m == -kInfinity;
+    return {state.ms, total, state.o, state.m == -kInfinity};
+  }
+
+  Part join(std::vector<Part> parts) const {
+    if (parts.size() > 1) {
+      if (mistake_ == Mistake::backwards) std::reverse(parts.begin(), parts.end());
+      if (mistake_ == Mistake::part_twice) parts.push_back(parts.back());
+      if (mistake_ == Mistake::forgets_part) parts.erase(parts.begin());
+    }
+    Part all = parts.front();
+    for (size_t z = 1; z < parts.size(); ++z) {
+      const Part& part = parts[z];
+      const float top = max_nan(all.ms, part.ms);
+      if (part.is_empty || top == -kInfinity) continue;
+      const float a = exp2_of(all.ms - top), b = exp2_of(part.ms - top);
+      all.l = std::fma(part.l, b, all.l * a);
+      for (size_t d = 0; d < all.o.size(); ++d) {
+        all.o[d] = bits_of(std::fma(float_of(part.o[d]), b, float_of(all.o[d]) * a));
+      }
+      all.ms = top, all.is_empty = false;
+    }
+    return all;
+  }
+
+  float finish(int64_t head, int64_t k_head, const Part& row, HostTensor& out, int64_t at) const {
+    float total = row.l;
+    const float f = factor(k_head);
+    if (cached_.k_sf && !(f > 0 && std::isfinite(f))) total = std::nanf("");
     float all = total;
     if (sink_) {
       const auto sink = static_cast<float>(sink_->value(head));
-      all += exp2_of(std::fma(sink, static_cast<float>(kLog2E), -state.ms));
+      float of_sink = exp2_of(std::fma(sink, static_cast<float>(kLog2E), -row.ms));
+      if (mistake_ == Mistake::v_sf_before_sink) of_sink *= of_head(cached_.v_sf, k_head);
+      all += of_sink;
     }
-    const float inverse = 1.0F / all;
+    float inverse = 1.0F / all;
+    if (cached_.v_sf) inverse *= of_head(cached_.v_sf, k_head);
     for (int64_t d = 0; d < value_width_; ++d) {
-      const float o = float_of(state.o[static_cast<size_t>(d)]);
+      const float o = float_of(row.o[static_cast<size_t>(d)]);
       const float result =
           mistake_ == Mistake::negative_zero ? o * inverse : std::fma(o, inverse, 0.0F);
-      out.set_bits(at + d, encode(dtype_, static_cast<double>(is_empty ? 0.0F : result)));
+      out.set_bits(at + d, encode(dtype_, static_cast<double>(row.is_empty ? 0.0F : result)));
     }
-    if (is_empty) return kInfinity;
+    if (row.is_empty) return kInfinity;
     const float of_lse = mistake_ == Mistake::sink_in_lse ? all : total;
     const auto log = static_cast<float>(std::log2(static_cast<double>(of_lse)));
-    return (state.ms + log) * static_cast<float>(kLn2);
+    return (row.ms + log) * static_cast<float>(kLn2);
   }
 
   const Mistake mistake_;
+  const Cached cached_;
   const DType dtype_;
   const int64_t heads_, width_, value_width_, groups_;
   const Options options_;
   const std::vector<Number> q_, k_, v_;
   std::optional<HostTensor> sink_;
   int64_t block_;
-  float c_;
+  float c_, cap_;
 };
 
 int64_t length_of(const HostTensors& in, const char* name, int64_t request, int64_t all) {
@@ -275,7 +350,60 @@ HostTensors attention(const HostTensors& in, const kernels::Params& params, Mist
   return {{"out", std::move(out)}, {"lse", std::move(lse)}};
 }
 
+HostTensors attention_decode(const HostTensors& in, const kernels::Params& given, Mistake mistake) {
+  kernels::Params params = given;
+  params.try_emplace("causal", true);
+  params.try_emplace("split_len", int64_t{1024});
+  const HostTensor &q = in.at("q"), &table = in.at("block_table");
+  const Dims &rows = q.shape(), &pages = in.at("k_cache").shape();
+  const int64_t requests = rows[0], tokens = rows[1], heads = rows[2], columns = table.shape()[1];
+  const int64_t page_size = mistake == Mistake::pages_of_64 ? 64 : pages[1];
+  const int64_t value_width = in.at("v_cache").shape()[3];
+  HostTensor out(q.dtype(), {requests, tokens, heads, value_width});
+  HostTensor lse(DType::f32, {requests, heads, tokens});
+  for (int64_t b = 0; b < requests; ++b) {
+    int64_t length = length_of(in, "lengths", b, columns * pages[1]);
+    if (mistake == Mistake::behind_length) length = std::min(length + 1, columns * pages[1]);
+    Cached cached;
+    if (in.contains("k_sf")) cached.k_sf = in.at("k_sf"), cached.v_sf = in.at("v_sf");
+    HostTensors one;
+    one["q"] = HostTensor(q.dtype(), {1, tokens, heads, rows[3]});
+    const int64_t size = one["q"].size();
+    for (int64_t i = 0; i < size; ++i) one["q"].set_bits(i, q.bits(b * size + i));
+    for (const auto& [name, from] : {std::pair("k", "k_cache"), std::pair("v", "v_cache")}) {
+      const HostTensor& cache = in.at(from);
+      const int64_t row = cache.shape()[2] * cache.shape()[3];
+      HostTensor dense(q.dtype(), {1, length, cache.shape()[2], cache.shape()[3]});
+      cached.is_missing.clear();
+      for (int64_t j = 0; j < length; ++j) {
+        const int64_t column = j / page_size;
+        const auto page =
+            column < columns ? static_cast<int64_t>(table.value(b * columns + column)) : -1;
+        cached.is_missing.push_back(page < 0 || page >= pages[0]);
+        const int64_t at = (page * pages[1] + j % page_size % pages[1]) * row;
+        for (int64_t i = 0; i < row; ++i) {
+          dense.set_value(j * row + i, cached.is_missing.back() ? 0.0 : cache.value(at + i));
+        }
+      }
+      one[name] = std::move(dense);
+    }
+    if (in.contains("sink")) one["sink"] = in.at("sink");
+    const Attention op(one, params, mistake, cached);
+    HostTensor of_one(q.dtype(), {1, tokens, heads, value_width});
+    op.run({0, 0, tokens, length, tokens, b * heads * tokens, tokens}, of_one, lse);
+    for (int64_t i = 0; i < of_one.size(); ++i) {
+      out.set_bits(b * of_one.size() + i, of_one.bits(i));
+    }
+  }
+  return {{"out", std::move(out)}, {"lse", std::move(lse)}};
+}
+
 Runner attention_runner(const std::string& op) {
+  if (op == "attention_decode") {
+    return [](const HostTensors& in, const kernels::Params& params) {
+      return attention_decode(in, params);
+    };
+  }
   if (op != "attention_fwd" && op != "attention_varlen_fwd") return nullptr;
   return [](const HostTensors& in, const kernels::Params& params) { return attention(in, params); };
 }

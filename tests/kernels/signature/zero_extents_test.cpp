@@ -24,13 +24,28 @@ bool is_count(const kernels::Op& op, const std::string& symbol) {
       "T", "P", "B", "Y", "Mmax",
   };
   static const std::set<std::string> of_one = {
-      "batched_transpose C",    "batched_transpose R", "compress_fwd C",   "compress_fwd N",
-      "compress_prefill C",     "compress_prefill N",  "compress_store C", "compress_store N",
-      "compress_state_write N", "gemm_bf16 M",         "gemm_fp8_block M", "gemm_fp8_grouped M",
+      "batched_transpose C",
+      "batched_transpose R",
+      "compress_fwd C",
+      "compress_fwd N",
+      "compress_prefill C",
+      "compress_prefill N",
+      "compress_store C",
+      "compress_store N",
+      "compress_state_write N",
+      "gemm_bf16 M",
+      "gemm_fp8_block M",
+      "gemm_fp8_grouped M",
       "gemm_fp8_k_grouped K",
 
-      "topk_select L",          "transpose C",         "transpose R",      "attention_fwd Sq",
+      "topk_select L",
+      "transpose C",
+      "transpose R",
+      "attention_fwd Sq",
       "attention_fwd Sk",
+      "attention_decode n",
+      "attention_varlen_fwd Tq",
+      "attention_varlen_fwd Tk",
   };
   return everywhere.contains(symbol) || of_one.contains(fmt::format("{} {}", op.name, symbol));
 }
@@ -62,9 +77,9 @@ std::string emptied(const std::string& label, const std::set<std::string>& symbo
 
 /// Integers of a step that does nothing: ids -1, counts and ends 0.
 double idle_integer(const std::string& tensor) {
-  static const std::set<std::string> zero = {"lengths",   "starts",     "start",
-                                             "row_start", "num_tokens", "masked_m",
-                                             "k_offsets", "q_lengths",  "k_lengths"};
+  static const std::set<std::string> zero = {"lengths",    "starts",   "start",     "row_start",
+                                             "num_tokens", "masked_m", "k_offsets", "q_lengths",
+                                             "k_lengths",  "cu_q",     "cu_k"};
   static const std::set<std::string> one = {"vocab_sizes", "logical_count"};
   return one.contains(tensor) ? 1 : zero.contains(tensor) ? 0 : -1;
 }

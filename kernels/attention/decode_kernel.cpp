@@ -1,0 +1,375 @@
+// Attention of a few new tokens over a paged cache.
+//
+// The rows of a tile are the queries of several tokens and of all heads that share a head of keys, so a key is
+// loaded once for all of them. A request's keys are cut into parts of fixed length from its first key. An item of
+// work is a part of one request for one tile and one head of keys. Blocks walk the items of all requests, which they
+// find by prefix sums of the lengths: the grid depends on neither lengths nor batch. A request with one part is
+// finished here; parts of others go to memory, and the second kernel joins them from left to right.
+//
+// In a block of keys the four warps have a quarter of the keys each for the scores, and of the columns of values
+// for p v. Between the two products scores pass through shared memory: a warp takes whole rows, and lane
+// (u, w) the keys j of class (j mod 8 = u, j div 16 mod 4 = w), so a class is one register.
+//
+// Pages are looked up key by key. A page that does not exist makes its keys invisible; rows behind the
+// request's end are zeros, whatever its pages hold.
+//
+// Bound         bytes of keys and values. 64 keys of 128: 128 mma.sync, about 210 clocks of an SM, beside 1800 for
+//               the bytes (900 for e4m3) at 4.2 TB/s.
+
+#include "kernels/attention/decode_kernel.h"
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "kernels/attention/online_softmax.h"
+#include "kernels/attention/prefix_search.h"
+#include "kernels/attention/request_parts.h"
+#include "kernels/value_check.h"
+
+namespace tessera::kernels::attention {
+namespace {
+
+using dsl::Axis;
+using dsl::Ref;
+using dsl::Value;
+
+constexpr auto kF32 = DType::f32;
+constexpr auto kI32 = DType::i32;
+constexpr float kLowest = -std::numeric_limits<float>::infinity();
+constexpr float kLargest = std::numeric_limits<float>::max();
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr int64_t kWarps = 4;     // of a block
+constexpr int64_t kLanesOfW = 8;  // the classes of one w
+
+struct DecodeTensors {
+  explicit DecodeTensors(const DecodeSpec& s)
+      : spec(s),
+        k("attention_decode"),
+        batch(k.dim("B")),
+        tokens(k.dim("n")),
+        heads(k.dim("h")),
+        k_heads(k.dim("g")),
+        pages(k.dim("P")),
+        page_size(s.page_size > 0 ? dsl::i32(s.page_size) : k.dim("ps")),
+        columns(k.dim("Q")),
+        c(k.scalar("c", kF32)),
+        part_blocks(k.scalar("part_blocks", kI32)),
+        q(input("q", dtype(), {batch, tokens, heads, s.width}, s.q_vector)),
+        k_cache(cache("k_cache", s.width, s.k_vector)),
+        v_cache(cache("v_cache", s.value_width, s.v_vector)),
+        table(k.input("block_table", kI32, {batch, columns},
+                      {.strides = {k.stride("of_table"), 1}, .align = 4})),
+        lengths(k.input("lengths", kI32, {batch}, {.align = 4})),
+        out(k.output("out", dtype(), {batch, tokens, heads, s.value_width}, {.align = 4})),
+        lse(k.output("lse", kF32, {batch, heads, tokens}, {.align = 4})) {
+    if (s.has_softcap != 0) cap = k.scalar("cap", kF32);
+    if (s.has_left != 0) left = k.scalar("left", kI32);
+    if (s.has_sink != 0) sink = k.input("sink", kF32, {heads}, {.align = 4});
+    if (s.is_e4m3 != 0) {
+      k_sf = k.input("k_sf", kF32, {k_heads}, {.align = 4});
+      v_sf = k.input("v_sf", kF32, {k_heads}, {.align = 4});
+    }
+    if (s.has_parts == 0) return;
+    auto rows = batch * tokens * heads;
+    parts = k.output("parts", kF32, {k.dim("part_count"), rows, s.value_width + 2}, {.align = 8});
+  }
+
+  DType dtype() const { return spec.is_f16 != 0 ? DType::f16 : DType::bf16; }
+  DType cache_dtype() const { return spec.is_e4m3 != 0 ? DType::e4m3 : dtype(); }
+  Ref input(const char* name, DType type, const std::vector<dsl::Arg>& shape, int vector) {
+    std::vector<dsl::Arg> strides;
+    for (const char* of : {"_of_request", "_of_row", "_of_head"}) {
+      strides.emplace_back(k.stride(std::string(name) + of, {.multiple_of = vector}));
+    }
+    strides.emplace_back(1);
+    return k.input(name, type, shape, {.strides = strides, .align = vector * bytes(type)});
+  }
+  Ref cache(const char* name, int64_t width, int vector) {
+    return input(name, cache_dtype(), {pages, page_size, k_heads, width}, vector);
+  }
+
+  /// The keys of a request, after a look at its length.
+  DecodeRequest request(const Value& at, bool reports) {
+    Value given = lengths(at);
+    auto most = k.let("most", columns * page_size);
+    if (reports) k.report_unless(given >= 0 && given <= most, out_of_range("lengths"));
+    return {k.let("length", min(max(given, 0), most)), tokens, left,
+            k.let("part_keys", part_blocks * spec.keys()), spec.is_causal != 0};
+  }
+
+  const DecodeSpec spec;
+  dsl::Builder k;
+  Value batch, tokens, heads, k_heads, pages, page_size, columns, c, part_blocks;
+  Ref q, k_cache, v_cache, table, lengths, out, lse;
+  std::optional<Ref> sink, k_sf, v_sf, parts;
+  std::optional<Value> cap, left;
+};
+
+/// The tiles of a block, and its work on one item.
+class DecodeItem {
+ public:
+  explicit DecodeItem(DecodeTensors& tensors)
+      : t_(tensors),
+        k_(tensors.k),
+        rows_(tensors.spec.rows),
+        keys_(tensors.spec.keys()),
+        value_width_(tensors.spec.value_width),
+        q_tile_(k_.shared(t_.dtype(), {rows_, t_.spec.width}, "q_tile")),
+        k_tile_(k_.shared(t_.cache_dtype(), {keys_, t_.spec.width}, "k_tile")),
+        v_tile_(k_.shared(t_.cache_dtype(), {keys_, value_width_}, "v_tile")),
+        score_tile_(k_.shared(kF32, {rows_, keys_}, "score_tile")),
+        p_tile_(k_.shared(t_.dtype(), {rows_, keys_}, "p_tile")),
+        factor_(k_.shared(kF32, {rows_}, "factor")),
+        empty_(k_.shared(kI32, {rows_}, "empty")),
+        top_(k_.local(kF32, {rows_ / kWarps}, "top")),
+        scaled_(k_.local(kF32, {rows_ / kWarps}, "scaled")),
+        sum_(k_.local(kF32, {rows_ / kWarps}, "sum")),
+        begin_(k_.local(kI32, {rows_ / kWarps}, "begin")),
+        end_(k_.local(kI32, {rows_ / kWarps}, "end")),
+        scores_(k_.fragment(kF32, {rows_, keys_}, "scores")),
+        o_(k_.fragment(kF32, {rows_, value_width_}, "o")) {
+    if (t_.spec.is_e4m3 != 0) {
+      widened_ = k_.shared(t_.dtype(), {keys_, t_.spec.width}, "widened");
+    }
+    k_.fill(p_tile_, dsl::cast(t_.dtype(), 0.0f));
+  }
+
+  /// One part of a request for one tile of rows and one head of keys.
+  void run(const Value& request, const Value& item) {
+    request_ = request;
+    const DecodeRequest r = t_.request(request, false);
+    length_ = r.length;
+    k_head_ = k_.let("k_head", item % t_.k_heads);
+    group_ = k_.let("group", t_.heads / t_.k_heads);
+    auto shared_rows = t_.tokens * group_;
+    auto tiles = ceil_div(shared_rows, rows_), rest = item / t_.k_heads;
+    row_ = k_.let("row", rest % tiles * rows_);
+    count_ = k_.let("count", min(shared_rows - row_, rows_));
+    auto first_part = k_.let("first_part", r.first_part());
+    part_ = k_.let("part", first_part + rest / tiles);
+    is_alone_ = k_.let("is_alone", r.end_part() - first_part <= 1);
+    scale_keys();
+    auto from = max(r.begin(row_ / group_), part_ * r.part_keys);
+    auto to = min(r.end((row_ + count_ - 1) / group_), (part_ + 1) * r.part_keys);
+    auto first = k_.let("first", from / keys_), end = k_.let("last", ceil_div(max(to, 0), keys_));
+    const auto place = [&](const Value& i) {
+      auto row = row_ + i;
+      auto token = select(i < count_, row / group_, -1);
+      return std::vector<Value>{token, k_head_ * group_ + row % group_};
+    };
+    k_.copy(t_.q(request_).rows(rows_, place), q_tile_);
+    start(r);
+    const auto body = [&](Value j) { visit(j); };
+    if (t_.spec.stages > 0) {
+      k_.pipelined(first, end, {.stages = t_.spec.stages, .in_place = true}, body);
+    } else {
+      k_.serial(first, end, body);
+    }
+    finish();
+  }
+
+ private:
+  /// The factors of scores with the scale of the keys; with one that is out of range rows are NaN.
+  void scale_keys() {
+    c_ = t_.c, cap_ = t_.cap;
+    if (!t_.k_sf) return;
+    Value k_sf = (*t_.k_sf)(k_head_);
+    auto scaled = k_.let("scaled_factor", (cap_ ? *cap_ : c_) * k_sf);
+    is_sane_ = k_.let("is_sane", scaled > 0.0f && scaled <= kLargest);
+    k_.report_unless(*is_sane_, out_of_range("k_sf"));
+    (cap_ ? *cap_ : c_) = k_.let("factor_of_scores", select(*is_sane_, scaled, 1.0f));
+  }
+
+  void start(const DecodeRequest& r) {
+    k_.fill(o_, 0.0f);
+    k_.fill(factor_, 0.0f), k_.fill(empty_, 1);
+    k_.unrolled(rows_ / kWarps, [&](Value i) {
+      auto token = (row_ + row_of_warp(i)) / group_;
+      top_(i) = kLowest, scaled_(i) = kLowest, sum_(i) = 0.0f;
+      begin_(i) = r.begin(token), end_(i) = r.end(token);
+    });
+  }
+  Value row_of_warp(const Value& i) const { return i * kWarps + k_.warp(); }
+
+  Value page_of(const Value& key) const {
+    Value page = t_.table(request_, key / t_.page_size);
+    return select(page >= 0 && page < t_.pages, page, -1);
+  }
+  /// Copies rows of the cache; those that are not the request's are zeros. Returns the tile in the dtype of q.
+  Ref load(const Ref& cache, const Value& j, const Ref& tile) {
+    const auto place = [&](const Value& r) {
+      auto key = j * keys_ + r;
+      return std::vector<Value>{select(key < length_, page_of(key), -1), key % t_.page_size,
+                                k_head_};
+    };
+    k_.copy(cache.rows(keys_, place), tile);
+    if (!widened_) return tile;
+    k_.copy(tile, *widened_);
+    return *widened_;
+  }
+
+  void visit(const Value& j) {
+    const dsl::GemmOptions by_columns = {.warp_rows = 1, .warp_columns = kWarps};
+    const Ref keys = load(t_.k_cache, j, k_tile_);
+    k_.fill(scores_, 0.0f);
+    k_.gemm(q_tile_, keys.transposed(), scores_, by_columns);
+    k_.copy(scores_, score_tile_);
+    step(j);
+    k_.parallel({rows_, value_width_}, [&](Value r, Value d) {
+      Value before = o_(r, d);
+      o_(r, d) = before * factor_(r);
+    });
+    const Ref values = load(t_.v_cache, j, v_tile_);
+    k_.gemm(p_tile_, values, o_, by_columns);
+  }
+
+  /// From scores to p, and the sums of rows.
+  void step(const Value& j) {
+    std::vector<Value> columns, keys, is_there;
+    for (int64_t e = 0; e < keys_ / 32; ++e) {
+      auto class_of_lane = k_.lane() % kLanesOfW + k_.lane() / kLanesOfW * 16;
+      columns.push_back(k_.let("column", class_of_lane + (e % 2 * 8 + e / 2 * 64)));
+      keys.push_back(k_.let("key", j * keys_ + columns.back()));
+      is_there.push_back(k_.let("is_there", page_of(keys.back()) >= 0));
+      k_.report_unless(is_there.back() || keys.back() >= length_, out_of_range("block_table"));
+    }
+    k_.unrolled(rows_ / kWarps, [&](Value i) {
+      auto r = k_.let("r", row_of_warp(i));
+      k_.if_(r < count_, [&] {
+        std::vector<Value> x;
+        Value high = k_.let("lowest", kLowest), begin = begin_(i), end = end_(i);
+        for (size_t e = 0; e < columns.size(); ++e) {
+          Value score = score_tile_(r, columns[e]);
+          if (cap_) score = tanh(score * *cap_);
+          auto is_seen = is_there[e] && keys[e] >= begin && keys[e] < end;
+          x.push_back(k_.let("x", select(is_seen, score, kLowest)));
+          high = max(high, x.back());
+        }
+        Value top = top_(i), scaled = scaled_(i), sum = sum_(i);
+        const NextTop next(top, scaled, k_.let("high", k_.warp_max(high)), c_);
+        auto base = k_.let("base", next.base), shrink = k_.let("shrink", next.shrink);
+        top_(i) = next.top, scaled_(i) = next.scaled;
+        for (size_t e = 0; e < columns.size(); ++e) {
+          auto p = k_.let("p", exp2_approx(fma(x[e], c_, -base)));
+          sum = e == 0 ? fma(sum, shrink, p) : sum + p;
+          p_tile_(r, columns[e]) = cast(t_.dtype(), p);
+        }
+        sum_(i) = sum;
+        k_.if_(k_.lane() == 0, [&] { factor_(r) = shrink; });
+      });
+    });
+  }
+
+  /// Joins the classes of each row, and writes the rows or, of a request with several parts, this part of them.
+  void finish() {
+    k_.unrolled(rows_ / kWarps, [&](Value i) {
+      auto r = k_.let("r", row_of_warp(i));
+      k_.if_(r < count_, [&] {
+        Value sum = sum_(i), top = top_(i), scaled = scaled_(i);
+        for (const int64_t distance :
+             {kLanesOfW, 2 * kLanesOfW, int64_t{1}, int64_t{2}, int64_t{4}}) {
+          auto other = k_.shuffle_xor(sum, distance);
+          sum = k_.let("sum", sum + other);
+        }
+        auto is_empty = k_.let("is_empty", top == kLowest && sum == 0.0f);
+        if (is_sane_) sum = k_.let("checked_sum", select(*is_sane_ || is_empty, sum, kNan));
+        k_.if_(k_.lane() == 0, [&] { finish_row(r, sum, scaled, is_empty); });
+      });
+    });
+    k_.parallel({rows_, value_width_}, [&](Value r, Value d) {
+      Value o = o_(r, d);
+      auto is_empty = empty_(r) == 1;
+      k_.if_(r < count_, [&] {
+        const auto whole = [&] {
+          auto divided = select(is_empty, 0.0f, fma(o, factor_(r), 0.0f));
+          t_.out(request_, token_of(r), head_of(r), d) = cast(t_.dtype(), divided);
+        };
+        if (!t_.parts) return whole();
+        k_.if_else(is_alone_, whole,
+                   [&] { (*t_.parts)(part_, row_of_parts(r), d) = select(is_empty, 0.0f, o); });
+      });
+    });
+  }
+  void finish_row(const Value& r, const Value& sum, const Value& scaled, const Value& is_empty) {
+    Value divisor = sum;
+    if (t_.sink) {
+      Value sink = (*t_.sink)(head_of(r));
+      divisor = with_sink(sum, scaled, sink);
+    }
+    Value inverse = 1.0f / divisor;
+    if (t_.v_sf) inverse = inverse * (*t_.v_sf)(k_head_);
+    factor_(r) = inverse, empty_(r) = dsl::i32(is_empty);
+    const auto whole = [&] {
+      t_.lse(request_, head_of(r), token_of(r)) = lse_of(sum, scaled, is_empty);
+    };
+    if (!t_.parts) return whole();
+    k_.if_else(is_alone_, whole, [&] {
+      const Ref part = (*t_.parts)(part_, row_of_parts(r));
+      part(value_width_) = sum, part(value_width_ + 1) = scaled;
+    });
+  }
+  Value token_of(const Value& r) const { return (row_ + r) / group_; }
+  Value head_of(const Value& r) const { return k_head_ * group_ + (row_ + r) % group_; }
+  Value row_of_parts(const Value& r) const {
+    return (request_ * t_.tokens + token_of(r)) * t_.heads + head_of(r);
+  }
+
+  DecodeTensors& t_;
+  dsl::Builder& k_;
+  const int64_t rows_, keys_, value_width_;
+  const Ref q_tile_, k_tile_, v_tile_, score_tile_, p_tile_, factor_, empty_;
+  const Ref top_, scaled_, sum_, begin_, end_;  // of the rows of a warp
+  const Ref scores_, o_;
+  std::optional<Ref> widened_;
+  // Of the item:
+  Value request_, length_, k_head_, group_, row_, count_, part_, is_alone_, c_;
+  std::optional<Value> cap_, is_sane_;
+};
+
+}  // namespace
+
+int64_t DecodeSpec::shared_bytes() const {
+  const int64_t element = is_e4m3 != 0 ? 1 : 2;
+  const int64_t tiles = keys() * (width + value_width) * element * std::max(stages, 1);
+  const int64_t widened = is_e4m3 != 0 ? keys() * width * 2 : 0;
+  return tiles + widened + rows * (2 * width + 6 * keys() + 8) + kRequests * 4 + 2048;
+}
+
+ir::Kernel build_decode(const DecodeSpec& spec) {
+  DecodeTensors t(spec);
+  dsl::Builder& k = t.k;
+  auto of_part = ceil_div(t.tokens * (t.heads / t.k_heads), spec.rows) * t.k_heads;  // items
+  auto most = t.batch * of_part * ceil_div(t.columns * t.page_size, spec.keys());
+  auto blocks = min(most, k.device_blocks(spec.blocks_per_sm));
+  auto at = k.launch({blocks}, {.threads = kWarps * 32, .min_blocks_per_sm = spec.blocks_per_sm});
+  k.let_next_kernel_start();
+  k.wait_for_previous_kernel();
+  DecodeItem work(t);
+  auto ends = k.shared(kI32, {kRequests}, "ends");
+  auto before = k.var(kI32, 0, "before");  // items of the requests of earlier rounds
+  k.serial(0, ceil_div(t.batch, kRequests), [&](Value chunk) {
+    k.parallel({kRequests}, [&](Value i) {
+      auto items = k.var(kI32, 0, "items");
+      k.if_(chunk * kRequests + i < t.batch, [&] {
+        const DecodeRequest r = t.request(chunk * kRequests + i, true);
+        items = max(r.end_part() - r.first_part(), 1) * of_part;
+      });
+      ends(i) = items;
+    });
+    k.scan_sum(ends, ends, Axis(0));
+    Value until = k.uniform(before), all = ends(kRequests - 1);
+    const auto body = [&](Value item) {
+      auto owner = k.let("owner", find_owner(k, ends, item));
+      auto of_request = k.let("of_request", item - sum_before(ends, owner));
+      work.run(k.let("request", chunk * kRequests + owner), of_request);
+    };
+    k.serial(floor_mod(at.x - until, blocks), all, body, blocks);
+    before = until + all;
+  });
+  return k.finish();
+}
+
+}  // namespace tessera::kernels::attention
