@@ -6,8 +6,11 @@
 //          bits of the same row of a causal attention_varlen_fwd with that split_len (0 while the keys fit in one
 //          part), and depends on no other request, on neither page size nor table.
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <string>
 
 #include "kernels/alignment.h"
@@ -25,7 +28,8 @@ namespace {
 
 using attention::DecodeSpec;
 
-constexpr int64_t kMostPerSm = 4;       // blocks of 128 threads with 128 registers
+constexpr int64_t kRegisters = 512;     // of a multiprocessor, for each thread of a block
+constexpr int64_t kOther = 96;          // registers of a thread beside scores and sums
 constexpr int64_t kLargestPage = 4096;  // of the sizes that a kernel is made for
 
 /// A tile for all rows if they fit; room for two blocks, then stages on their way, if possible.
@@ -35,7 +39,8 @@ void choose_tile(DecodeSpec& s, int64_t rows, int64_t limit) {
     for (const int64_t blocks : {2, 1}) {
       for (s.stages = 2; s.stages >= 1; --s.stages) {
         const int64_t fit = limit / (s.shared_bytes() + 1024);
-        s.blocks_per_sm = static_cast<int32_t>(std::min(fit, kMostPerSm));
+        const int64_t registers = s.rows * (s.value_width + s.keys()) / 128 + kOther;
+        s.blocks_per_sm = static_cast<int32_t>(std::min(fit, kRegisters / registers));
         if (fit >= blocks) return;
       }
     }
@@ -105,8 +110,20 @@ void require(const Call& c) {
          std::to_string(c["dk"]) + " and " + std::to_string(c["dv"]), ErrorKind::unsupported);
 }
 
+/// Scales that make sense: the kernel gives NaN for the rows of other heads.
+void require_scales(const Call& c) {
+  if (!c.has("k_sf") || !values_are_checked(c.given("k_sf"))) return;
+  const TensorView& scales = c.given("k_sf");
+  for (int64_t i = 0; i < scales.size(); ++i) {
+    const float scale = static_cast<const float*>(scales.data)[i * scales.strides[0]];
+    c.need(std::isfinite(scale) && scale > 0, "k_sf", "argument 'k_sf' has a value out of range",
+           "finite numbers above 0", fmt::format("{} at [{}]", scale, i));
+  }
+}
+
 /// Pages that keys need.
 void require_pages(const Call& c) {
+  require_scales(c);
   const TensorView &table = c.given("block_table"), &lengths = c.given("lengths");
   if (values_are_checked(table) && values_are_checked(lengths)) {
     const int64_t columns = c["Q"], page_size = c["ps"];
@@ -180,7 +197,12 @@ const Op attention_decode_op{
                {"lengths",
                 [](const Case& c, int64_t b) {
                   const int64_t most = c["Q"] * c["ps"];
-                  return b < 2 ? most : most - b * 9 % (most + 1);
+                  return b < 2 || c["B"] > 3 ? most : most - b * 9 % (most + 1);
+                }},
+               // As bits: 1, 1.25, 1.5, 1.75.
+               {"k_sf",
+                [](const Case&, int64_t i) -> int64_t {
+                  return std::bit_cast<int32_t>(1 + 0.25f * static_cast<float>(i % 4));
                 }}},
     .bytes = [](const Case& c) {
       const int64_t element = c.dtype_word("k_cache") == "e4m3" ? 1 : 2;

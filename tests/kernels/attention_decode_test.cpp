@@ -1,6 +1,8 @@
 // attention_decode on the executor: the op against its reference, every tile and target to the bit, the same rows of
 // attention_fwd, pages and neighbours that change nothing, the mistakes that the cases catch, bad calls.
 
+#include <fmt/format.h>
+
 #include <cmath>
 #include <limits>
 
@@ -227,6 +229,16 @@ TEST_CASE("the length of a part changes bits of attention_decode", "[attention]"
                         reference::attention_decode(in, {{"split_len", int64_t{256}}})));
 }
 
+// Sums of different order differ in single bits of lse, and seldom in out, which is rounded.
+TEST_CASE("the order of the parts changes bits of attention_decode (A70)", "[attention]") {
+  const HostTensors in = normal_paged("", {1, 64, 4, 64, 64, 16, {900, 700, 1000}}).inputs;
+  const Params params = {{"split_len", kPart}};
+  const HostTensors want = reference::attention_decode(in, params);
+  CHECK_FALSE(same_bits(
+      want, reference::attention_decode(in, params, reference::AttentionMistake::backwards)));
+  CHECK(same_bits(want, run_kernels(in, tile_of(16, 1), "sm_90a")));
+}
+
 TEST_CASE("the cases of attention_decode catch mistakes (A60 to A75)", "[attention][mutants]") {
   using enum AttentionMistake;
   const std::vector<AttentionMistake> mistakes = {
@@ -289,4 +301,16 @@ TEST_CASE("attention_decode explains wrong arguments (A12, A30)", "[attention][e
   says(told("lengths", -1), "argument 'lengths' has a value out of range", "0 .. 64", "-1");
   says(told("block_table", 1000), "argument 'block_table' has a value out of range", "0 .. 5",
        "1000");
+  for (const double scale : {0.0, -1.0, std::nan(""), HUGE_VAL}) {
+    HostTensors bad = normal_paged("", {1, 4, 2, 64, 64, 16, {40}}, {}, DType::e4m3).inputs;
+    bad.at("k_sf").set_value(1, scale);
+    std::string text;
+    try {
+      run(bad, {});
+    } catch (const std::exception& error) {
+      text = error.what();
+    }
+    says(text, "argument 'k_sf' has a value out of range", "finite numbers above 0",
+         fmt::format("{} at [1]", scale));
+  }
 }

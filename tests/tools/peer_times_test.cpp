@@ -160,7 +160,6 @@ TEST_CASE("our own recorded times are of the cases that are measured", "[peer][b
     CHECK(times.unread().empty());
     for (const kernels::OpInfo& op : kernels::ops()) {
       if (op.family == "attention" && gpu == std::string("h100")) continue;  // newer than that run
-      if (op.name == "attention_decode" || op.name == "attention_varlen_fwd") continue;  // not run yet
       for (const kernels::BenchCase& one : op.bench) {
         CAPTURE(gpu, op.name, one.label);
         // A new case: `tessera bench OP --record` on such a GPU.

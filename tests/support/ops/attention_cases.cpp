@@ -178,6 +178,16 @@ void add_strided(std::vector<OpCase>& cases) {
 
 }  // namespace
 
+OpCase scores_of_minus_infinity(OpCase test, const std::string& keys) {
+  test.label = "scores of -inf";
+  HostTensor &q = test.inputs.at("q"), &k = test.inputs.at(keys);
+  const int64_t width = q.shape()[q.shape().rank - 1];
+  const double infinity = std::numeric_limits<double>::infinity();
+  for (int64_t i = 0; i < q.size(); ++i) q.set_value(i, i % width == 0 ? -infinity : 0);
+  for (int64_t i = 0; i < k.size(); ++i) k.set_value(i, 1);
+  return test;
+}
+
 std::vector<OpCase> attention_fwd_cases() {
   std::vector<OpCase> cases;
   const std::pair<int64_t, int64_t> widths[] = {

@@ -11,6 +11,10 @@ namespace tessera::test {
 /// Sums that are exact and whole exponents, so that every target has their bits, and others; all masks.
 std::vector<OpCase> attention_fwd_cases();
 
+/// The case with queries and keys whose products are all -inf: no row sees a key that counts, and those around the
+/// visible keys must not either.
+OpCase scores_of_minus_infinity(OpCase test, const std::string& keys);
+
 /// Requests of attention_varlen_fwd, and the rows behind them, which are NaN.
 struct PackedSize {
   std::vector<int64_t> queries, keys;

@@ -197,6 +197,7 @@ std::vector<OpCase> attention_decode_cases() {
     test.inputs[name] = part;
   }
   cases.push_back(test);
+  cases.push_back(scores_of_minus_infinity(exact("", {1, 2, 1, 64, 64, 16, {70}}), "k_cache"));
   PagedSize none{1, 2, 1, 64, 64, 16, {}};
   none.lengths = {0, 0};
   cases.push_back(exact("nothing", none));

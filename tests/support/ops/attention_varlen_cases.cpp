@@ -97,6 +97,8 @@ std::vector<OpCase> attention_varlen_fwd_cases() {
   cases.push_back(exact("lengths around a block",
                         {{1, 127, 128, 129}, {129, 128, 127, 1}, 1, 1, 64, 64, 0}, causal));
   cases.push_back(exact("more queries than keys", {{90, 4}, {20, 2}, 2, 2, 64, 64, 5}, causal));
+  cases.push_back(exact("two heads of each key", {{40}, {70}, 4, 2, 64, 64, 0}));
+  cases.push_back(scores_of_minus_infinity(exact("", {{3}, {70}, 1, 1, 64, 64, 0}), "k"));
   cases.push_back(exact("no request", {{}, {}, 2, 1, 64, 64, 4}));
   PackedSize many{{}, {}, 1, 1, 64, 64, 1};
   for (int64_t b = 0; b < 140; ++b) many.queries.push_back(b % 3), many.keys.push_back(b % 4);
