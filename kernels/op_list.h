@@ -82,4 +82,3 @@ OP(hash_gate);
 OP(mask_padded_topk);
 OP(attention_fwd);
 OP(attention_varlen_fwd);
-OP(attention_decode);

@@ -43,7 +43,6 @@ bool is_count(const kernels::Op& op, const std::string& symbol) {
       "transpose R",
       "attention_fwd Sq",
       "attention_fwd Sk",
-      "attention_decode n",
       "attention_varlen_fwd Tq",
       "attention_varlen_fwd Tk",
   };

@@ -92,7 +92,6 @@ const std::map<std::string, std::vector<OpCase> (*)()> kCases = {
     {"mask_padded_topk", mask_padded_topk_cases},
     {"attention_fwd", attention_fwd_cases},
     {"attention_varlen_fwd", attention_varlen_fwd_cases},
-    {"attention_decode", attention_decode_cases},
 };
 
 }  // namespace
