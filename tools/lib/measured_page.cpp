@@ -26,10 +26,10 @@ constexpr Shown kShown[] = {
     {"gemm_bf16", "M=4096 N=4096 K=4096", "cuBLAS", "bf16 product, 4096 x 4096 x 4096"},
     {"gemm_fp8_block", "M=4096 N=7168 K=16384", "DeepGEMM",
      "FP8 product, scales of blocks, 4096 x 7168 x 16384"},
-    {"attention_fwd", "B=4 Sq=4096 Sk=4096 h=16 g=16 dk=128 dv=128 q=bf16", "cuDNN",
+    {"attention_fwd", "B=4 Sq=4096 Sk=4096 h=16 g=16 dk=128 dv=128 q=bf16", "FlashAttention-3",
      "attention, 4 x 16 heads of 128, 4096 tokens"},
-    {"attention_fwd", "B=4 Sq=4096 Sk=4096 h=16 g=16 dk=128 dv=128 q=bf16 causal=true", "cuDNN",
-     "the same, causal"},
+    {"attention_fwd", "B=4 Sq=4096 Sk=4096 h=16 g=16 dk=128 dv=128 q=bf16 causal=true",
+     "FlashAttention-3", "the same, causal"},
     {"topk_select", "B=64 L=262144 scores=f32 topk=512", "torch.topk",
      "512 largest of 262144, 64 rows"},
     {"per_token_cast",
@@ -216,13 +216,14 @@ std::string speed_text(const Records& records) {
   const auto [all, num_all] = mean_over_ops(records, "TileKernels", "");
   const auto [bf16, num_bf16] = mean_over_ops(records, "cuBLAS", "gemm_bf16");
   const auto [fp8, num_fp8] = mean_over_ops(records, "DeepGEMM", "gemm_fp8");
-  const auto [attention, num_attention] = mean_over_ops(records, "cuDNN", "attention_fwd");
+  const auto [attention, num_attention] =
+      mean_over_ops(records, "FlashAttention-3", "attention_fwd");
   return fmt::format(
       "On one H200, as a share of the other's time (less is faster, geometric means of all cases): "
       "{:.2f} of TileKernels' "
       "for\nthe {} ops that both have, {:.2f} of cuBLAS's for bf16 products, {:.2f} of DeepGEMM's "
       "for FP8 products, and "
-      "{:.2f} of cuDNN's for\nattention, forward. [Single cases](#speed) are below.\n",
+      "{:.2f} of FlashAttention-3's for\nattention, forward. [Single cases](#speed) are below.\n",
       all, num_all, bf16, fp8, attention);
 }
 
