@@ -12,7 +12,7 @@
 namespace tessera::codegen {
 namespace {
 
-constexpr size_t kMaxPending = 7;    // groups that a wait may leave in flight
+constexpr size_t kMaxPending = 7;   // groups that a wait may leave in flight
 constexpr int64_t kMaxPeriod = 24;  // rounds after which the versions of a tile repeat
 
 WgmmaSync* wait_of(Stmt& stmt) {

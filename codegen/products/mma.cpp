@@ -84,7 +84,7 @@ Fit fit_mma(const ProductFacts& p) {
                              wanted(given.rows), wanted(given.columns))};
 }
 
-// Of the rate of the tensor cores of sm_90.
+// A share of the rate of the tensor cores of sm_90.
 constexpr double kRate = 0.62;
 
 double clocks_of_mma(const ProductFacts& p, const layout::WarpGrid& grid) {

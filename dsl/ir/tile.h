@@ -87,7 +87,7 @@ enum class LoopKind : uint8_t { serial, unrolled, vectorized, parallel, pipeline
 enum class ReduceOp : uint8_t { sum, max, absmax, min };
 enum class SyncKind : uint8_t { block, warp, cluster, grid };
 TESSERA_API std::string_view name(SyncKind kind);
-/// What carries out a copy. Threads load and store; the others work in the background, between global and shared memory.
+/// The engine of a copy. Threads load and store; the others work in the background, between global and shared memory.
 enum class Engine : uint8_t {
   automatic,  // the compiler chooses
   tensor,     // boxes of a tensor map, from sm_90 on; before, pieces, or stores of threads

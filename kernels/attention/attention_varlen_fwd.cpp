@@ -42,7 +42,7 @@ void launches(const Call& c, Launches& go) {
       go);
 }
 
-/// Of requests each longer than the one before.
+/// Bounds of requests, each longer than the one before.
 int64_t bound(int64_t rows, int64_t requests, int64_t b) {
   return rows * b * (b + 1) / std::max<int64_t>(requests * (requests + 1), 1);
 }

@@ -212,7 +212,7 @@ class ForwardKernel {
   bool is_packed() const { return s_.is_packed != 0; }
   /// Behind the keys of a request there may be rows that are not zeros.
   bool has_tails() const { return is_packed() || k_lengths_; }
-  /// Of one request; of a packed call all that there may be.
+  /// Tiles of one request; in a packed call, all that there may be.
   Value tiles() const {
     auto whole = ceil_div(q_rows_, rows_);
     return is_packed() ? whole + bounds_ : whole;
@@ -347,7 +347,7 @@ class ForwardKernel {
   std::optional<Ref> q_lengths_, k_lengths_, cu_q_, cu_k_, sink_;
   std::optional<Value> cap_, left_, right_;
   Value bounds_;  // requests of a packed call, and one
-  // Of the block. Rows count from the first of the request, which in a packed call is row q_first, k_first.
+  // The block's own. Rows count from the first of the request, which in a packed call is row q_first, k_first.
   Value request_, head_, k_head_, row_, q_length_, k_length_, q_first_, k_first_, shift_, first_,
       end_;
 };

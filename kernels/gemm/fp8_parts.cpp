@@ -104,7 +104,7 @@ void Fp8Parts::each_masked_tile(const std::function<void(const Place&)>& body) {
   const auto count = [&](Value group) { of_lane += tiles_of(rows_of(group)); };
   k_.serial(k_.lane(), groups_, count, kLanes);
   auto total = k_.let("total", k_.uniform(k_.warp_sum(Value(of_lane))));
-  // Of the tile before: its group, the rows and tiles of that, the tiles of the groups before.
+  // The group of the tile before, its rows and tiles, and the tiles of the groups before it.
   auto group = k_.var(DType::i32, -1, "group"), rows = k_.var(DType::i32, 0, "rows");
   auto tiles = k_.var(DType::i32, 0, "tiles"), before = k_.var(DType::i32, 0, "before");
   const auto body_of = [&](Value tile) {

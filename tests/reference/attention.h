@@ -38,7 +38,7 @@ enum class AttentionMistake : uint8_t {
   one_class,      // l is one sum in ascending order
   small_blocks,   // blocks of half the keys
   backwards,      // parts are joined from right to left
-  // Of attention_decode alone:
+  // In attention_decode alone:
   part_twice,        // the last part is joined twice
   forgets_part,      // the first of several parts is left out
   behind_length,     // keys behind the length are seen

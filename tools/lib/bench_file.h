@@ -20,7 +20,7 @@ struct BenchFile {
 /// Throws Error (argument) naming the file and what it lacks.
 BenchFile read_bench(const std::string& path);
 
-/// What a run of bench would have: the recorded time of a case and the rates that follow from it. Nothing for a case
+/// The result that a run of bench would have: the recorded time of a case and the rates that follow from it. Nothing for a case
 /// without a time or without bytes.
 std::optional<BenchResult> recorded_result(const kernels::OpInfo& op, const kernels::BenchCase& one,
                                            const PeerTimes& times);
