@@ -57,6 +57,25 @@ OpCase exact(const std::string& label, const PackedSize& s, const kernels::Param
   return test;
 }
 
+/// q, k and v as parts of one tensor; heads before rows, with gaps of which no vector of 16 bytes begins at the last.
+void add_strided(std::vector<OpCase>& cases) {
+  const PackedSize s = {{5, 4}, {5, 4}, 2, 2, 64, 64, 0};
+  const auto moved = [&](const std::string& label, const Dims& strides, int64_t elements) {
+    OpCase test = exact(label, s, {{"causal", true}});
+    for (const char* name : {"q", "k", "v"}) {
+      HostTensor part(DType::bf16, {9, 2, 64}, strides, elements);
+      for (int64_t i = 0; i < part.size(); ++i) part.set_bits(i, test.inputs[name].bits(i));
+      test.inputs[name] = part;
+    }
+    cases.push_back(test);
+  };
+  moved("parts of one tensor", {400, 64, 1}, 9 * 400);
+  for (const int64_t gap : {8, 2, 1}) {
+    const int64_t row = 64 + gap;
+    moved(fmt::format("heads before rows, gaps of {}", gap), {row, 9 * row, 1}, 2 * 9 * row);
+  }
+}
+
 }  // namespace
 
 OpCase normal_packed(const std::string& label, const PackedSize& s, const kernels::Params& params,
@@ -97,6 +116,7 @@ std::vector<OpCase> attention_varlen_fwd_cases() {
   cases.push_back(exact("lengths around a block",
                         {{1, 127, 128, 129}, {129, 128, 127, 1}, 1, 1, 64, 64, 0}, causal));
   cases.push_back(exact("more queries than keys", {{90, 4}, {20, 2}, 2, 2, 64, 64, 5}, causal));
+  add_strided(cases);
   cases.push_back(exact("two heads of each key", {{40}, {70}, 4, 2, 64, 64, 0}));
   cases.push_back(scores_of_minus_infinity(exact("", {{3}, {70}, 1, 1, 64, 64, 0}), "k"));
   cases.push_back(exact("no request", {{}, {}, 2, 1, 64, 64, 4}));
