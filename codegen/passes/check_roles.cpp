@@ -94,8 +94,13 @@ class RoleCheck {
     Count result = around;
     for (const ir::Expr& extent : loop.extents) {
       if (!ir::is_constant(extent)) return std::nullopt;
-      const int64_t span = extent->integer - loop.begin->integer, step = loop.step->integer;
-      *result *= std::max<int64_t>(0, (span + step - 1) / step);
+      const int64_t step = loop.step->integer;
+      int64_t span = 0;
+      if (step < 1 || __builtin_sub_overflow(extent->integer, loop.begin->integer, &span)) {
+        return std::nullopt;
+      }
+      const int64_t rounds = span < 1 ? 0 : (span - 1) / step + 1;
+      if (__builtin_mul_overflow(*result, rounds, &*result)) return std::nullopt;
     }
     return result;
   }
