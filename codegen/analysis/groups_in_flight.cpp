@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "codegen/analysis/round_count.h"
 #include "codegen/thread_ir/walk.h"
 
 namespace tessera::codegen {
@@ -21,8 +22,7 @@ int64_t rounds_of(const Stmt& stmt) {
                         ir::is_constant(loop->step);
   if (!is_known) return -1;
   const int64_t step = loop->step->integer;
-  const int64_t rounds =
-      std::max<int64_t>(0, (loop->end->integer - loop->begin->integer + step - 1) / step);
+  const int64_t rounds = round_count(loop->begin->integer, loop->end->integer, step);
   return rounds <= kMostRounds ? rounds : -1;
 }
 

@@ -12,6 +12,7 @@
 
 #include "codegen/analysis/evaluate.h"
 #include "codegen/analysis/index_form.h"
+#include "codegen/analysis/round_count.h"
 #include "codegen/tile_ir/effects.h"
 #include "dsl/base/error.h"
 #include "dsl/ir/integer.h"
@@ -153,7 +154,7 @@ class LoopCheck {
                           ir::is_constant(loop->step) && !ends_early(*loop);
       if (!counts || loop->begin->integer >= loop->extents[0]->integer) return std::nullopt;
       const int64_t begin = loop->begin->integer, step = loop->step->integer;
-      const int64_t rounds = (loop->extents[0]->integer - begin + step - 1) / step;
+      const int64_t rounds = round_count(begin, loop->extents[0]->integer, step);
       return last_round ? begin + (rounds - 1) * step : begin;
     }
     return std::nullopt;

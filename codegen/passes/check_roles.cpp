@@ -8,6 +8,7 @@
 #include <optional>
 #include <vector>
 
+#include "codegen/analysis/round_count.h"
 #include "codegen/tile_ir/effects.h"
 #include "dsl/base/error.h"
 #include "dsl/base/target_facts.h"
@@ -94,12 +95,7 @@ class RoleCheck {
     Count result = around;
     for (const ir::Expr& extent : loop.extents) {
       if (!ir::is_constant(extent)) return std::nullopt;
-      const int64_t step = loop.step->integer;
-      int64_t span = 0;
-      if (step < 1 || __builtin_sub_overflow(extent->integer, loop.begin->integer, &span)) {
-        return std::nullopt;
-      }
-      const int64_t rounds = span < 1 ? 0 : (span - 1) / step + 1;
+      const int64_t rounds = round_count(loop.begin->integer, extent->integer, loop.step->integer);
       if (__builtin_mul_overflow(*result, rounds, &*result)) return std::nullopt;
     }
     return result;

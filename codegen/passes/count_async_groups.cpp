@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "codegen/analysis/round_count.h"
 #include "codegen/tile_ir/effects.h"
 #include "dsl/base/error.h"
 
@@ -22,8 +23,8 @@ void count_loop(ir::Loop& loop, Since& since) {
   if (!ir::is_constant(loop.begin) || !ir::is_constant(end) || !ir::is_constant(loop.step)) return;
   if (ends_early(loop)) return;
   const int64_t step = loop.step->integer;
-  const int64_t rounds =
-      std::max<int64_t>(0, (end->integer - loop.begin->integer + step - 1) / step);
+  constexpr int64_t kMany = int64_t{1} << 32;  // more than any wait leaves in flight
+  const int64_t rounds = std::min(kMany, round_count(loop.begin->integer, end->integer, step));
   for (auto& [group, commits] : since) commits += rounds * (round.at(group) - commits);
 }
 

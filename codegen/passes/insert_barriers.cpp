@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "codegen/analysis/pending_accesses.h"
+#include "codegen/analysis/round_count.h"
 #include "codegen/analysis/shared_conflicts.h"
 #include "codegen/analysis/uniform.h"
 #include "codegen/thread_ir/walk.h"
@@ -293,9 +294,7 @@ class BarrierPlanner {
     const bool starts = ir::is_constant(loop.begin);
     const int64_t enough = 2 * period + max_in_flight(loop.body, kMaxPhases);
     const bool counted = starts && steps && ir::is_constant(loop.end) && break_of(loop) == nullptr;
-    const int64_t count =
-        counted ? std::max<int64_t>(0, (loop.end->integer - loop.begin->integer + step - 1) / step)
-                : -1;
+    const int64_t count = counted ? round_count(loop.begin->integer, loop.end->integer, step) : -1;
     const bool all_rounds = counted && count <= std::max(enough, kMaxRounds);
     const int64_t rounds = all_rounds ? count : enough;
 
