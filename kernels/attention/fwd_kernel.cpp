@@ -15,13 +15,13 @@
 //               us, FlashAttention-3 and cuDNN in the same call: 901 (758, 823), causal 493 (411, 483), 16384 tokens
 //               3605 (3081, 3387), 64 q / 8 kv heads causal 2034 (1575, 1907), heads of 64 1281 (1068, 1159), causal
 //               675 (571, 635), of 256 3588 (2825, 3101); 192 / 128 causal 702 in another call (552, 614).
-// Where it goes A group of warps takes 2700 clocks for a block of 128 keys, in which its products take 1024 and those of
-//               the other group 1024: about 160 to 350 to issue the scores, 510 to 550 to issue p v, 1300 to 1600 for
+// Where it goes A group of warps takes 2700 clocks for a block of 128 keys, in which its products take 1024 by
+//               calculation and those of the other group as many; measured are about 160 to 350 to issue the scores, 510 to 550 to issue p v, 1300 to 1600 for
 //               the softmax of the scores, 110 to 270 for p and the rescaled sums, 250 for rings and waits. Waiting
 //               for p v costs 40: the softmax itself is what the tensor cores wait for.
 // Lost          out from registers 905 in place of 878, two stages 931, five 880, no persistent grid 912. By changes
-//               of the CUDA text, in place of 853 to 948: p v awaited below the softmax 849 (the assembler moves the
-//               wait up unless a branch depends on the sums), turns of the groups by named barriers 857 to 917,
+//               of the CUDA text, in place of 853 to 948: p v awaited below the softmax 840 to 914 (the assembler moves
+//               the wait up unless a branch depends on the sums), turns of the groups by named barriers 857 to 917,
 //               scores not cleared 918 to 944, the maximum in four chains 903 to 930. Without the exponentials 820,
 //               without p v 670, without q k^T 705, loads from one place 900.
 
@@ -158,7 +158,7 @@ class ForwardKernel {
     };
     const auto multiply = [&] {
       OnlineSoftmax softmax(k_, dtype(), rows_, keys_, s_.value_width, c_);
-      // Each warp has whole rows, on the executor too, which takes mma.sync.
+      // Each warp has whole rows.
       const dsl::GemmOptions by_groups = {.warp_rows = 4 * groups,
                                           .instruction = ir::Instruction::wgmma};
       const auto multiply_keys = [&] {

@@ -18,8 +18,8 @@
 //          576 x 7168 16.0 / 7.5, 16.0 / 7.8, 16.2 / 8.5; 24576 x 1536 26.0 / 27.2, 26.0 / 26.5, 26.2 / 26.6;
 //          32768 x 512 14.3 / 14.5, 14.4 / 14.4, 14.8 / 14.4; 7168 x 16384 66.3 / 68.3, 65.8 / 69.4, 66.1 / 68.1;
 //          4096 x 7168 22.0 / 23.2, 21.9 / 23.5, 22.2 / 23.3; 7168 x 2048 12.8 / 12.5, 12.8 / 12.5, 12.7 / 12.6.
-//          Bound there: a multiprocessor copies 60 to 69 GB/s, so 9 tiles of 64 x 7168 take 13 us and N = 576 or 2112
-//          want narrower tiles of b. Lost: rows of a on the tile's rows (M = 1, 2112 x 7168 27.8), the same with 8
+//          Bound there, calculated: a tile of 64 x 7168 takes 13 us at the 69 GB/s that a multiprocessor copies from
+//          L2, so N = 576 and 2112 want narrower tiles of b. 33 to 48 rows are not measured. Lost: rows of a on the tile's rows (M = 1, 2112 x 7168 27.8), the same with 8
 //          rows copied by pieces 51.0.
 //          Bound: the tensor cores are busy 94 % of the time at 1.5 GHz, so power counts. Out by the copy
 //          engine: 1 to 6 % faster up to K = 1024, 3 % faster to 5 % slower from 1536 on. Slower (7168 x 16384):
