@@ -11,8 +11,6 @@
 
 #include "codegen/layouts/verify_layouts.h"
 #include "codegen/passes/arrange_shared.h"
-#include "codegen/passes/await_bulk_copies.h"
-#include "codegen/passes/await_stores.h"
 #include "codegen/passes/check_convergence.h"
 #include "codegen/passes/check_iterations.h"
 #include "codegen/passes/check_roles.h"
@@ -22,8 +20,6 @@
 #include "codegen/passes/choose_copies.h"
 #include "codegen/passes/choose_products.h"
 #include "codegen/passes/choose_unroll.h"
-#include "codegen/passes/count_async_groups.h"
-#include "codegen/passes/delay_product_waits.h"
 #include "codegen/passes/expand_tiles.h"
 #include "codegen/passes/fence_proxies.h"
 #include "codegen/passes/finish_maps.h"
@@ -37,12 +33,12 @@
 #include "codegen/passes/place_arena.h"
 #include "codegen/passes/place_declarations.h"
 #include "codegen/passes/remove_dead.h"
-#include "codegen/passes/sink_product_waits.h"
 #include "codegen/passes/solve_layouts.h"
 #include "codegen/passes/split_roles.h"
 #include "codegen/thread_ir/verify.h"
 #include "codegen/tile_ir/effects.h"
 #include "codegen/tile_ir/verify.h"
+#include "codegen/waits/place_waits.h"
 #include "dsl/base/error.h"
 
 namespace tessera::codegen {
@@ -86,13 +82,9 @@ struct Pass {
 constexpr TileExpectations kRecorded = {};
 constexpr TileExpectations kSplit = {.are_roles_split = true};
 constexpr TileExpectations kSerial = {.are_loops_serial = true};
-constexpr TileExpectations kCounted = {.are_loops_serial = true, .are_groups_counted = true};
-constexpr TileExpectations kExpanded = {
-    .are_loops_serial = true, .are_groups_counted = true, .are_tiles_expanded = true};
-constexpr TileExpectations kSolved = {.are_loops_serial = true,
-                                      .are_groups_counted = true,
-                                      .are_tiles_expanded = true,
-                                      .are_layouts_solved = true};
+constexpr TileExpectations kExpanded = {.are_loops_serial = true, .are_tiles_expanded = true};
+constexpr TileExpectations kSolved = {
+    .are_loops_serial = true, .are_tiles_expanded = true, .are_layouts_solved = true};
 constexpr Expectations kLowered = {};
 constexpr Expectations kPlaced = {.is_shared_placed = true};
 constexpr Expectations kBulkLowered = {.is_shared_placed = true, .are_bulk_copies_lowered = true};
@@ -108,11 +100,9 @@ constexpr Pass kPasses[] = {
      kSplit},
     {"pipeline_loops", [](Lowering& l) { l.kernel = pipeline_loops(l.kernel, l.notes.pipelines); },
      kSerial},
-    {"count_async_groups", [](Lowering& l) { count_async_groups(l.kernel.body); }, kCounted},
-    {"await_bulk_copies", [](Lowering& l) { await_bulk_copies(l.kernel.body); }, kCounted},
-    {"lower_rings", [](Lowering& l) { lower_rings(l.kernel); }, kCounted},
+    {"lower_rings", [](Lowering& l) { lower_rings(l.kernel); }, kSerial},
     {"choose_copies", [](Lowering& l) { choose_copies(l.kernel, l.target, l.notes.copies); },
-     kCounted},
+     kSerial},
     {"expand_tiles", [](Lowering& l) { l.kernel = expand_tiles(l.kernel); }, kExpanded},
     {"check_iterations", [](Lowering& l) { check_iterations(l.kernel); }, kExpanded},
     {"solve_layouts",
@@ -122,15 +112,14 @@ constexpr Pass kPasses[] = {
      },
      kSolved},
     {"lower_tiles", run_lower_tiles, kLowered},
+    {"number_groups", [](Lowering& l) { number_groups(l.program); }, kLowered},
     {"add_mbarriers", [](Lowering& l) { add_mbarriers(l.program); }, kLowered},
     {"arrange_shared", [](Lowering& l) { arrange_shared(l.program); }, kLowered},
     {"place_arena", [](Lowering& l) { l.notes.arena = place_arena(l.program); }, kPlaced},
-    {"await_stores", [](Lowering& l) { await_stores(l.program); }, kPlaced},
+    {"place_store_waits", [](Lowering& l) { place_store_waits(l.program); }, kPlaced},
     {"insert_barriers",
      [](Lowering& l) { l.notes.barriers = insert_barriers(l.program, l.uniform); }, kPlaced},
-    {"delay_product_waits", [](Lowering& l) { delay_product_waits(l.program, l.notes.products); },
-     kPlaced},
-    {"sink_product_waits", [](Lowering& l) { sink_product_waits(l.program, l.notes.products); },
+    {"place_product_waits", [](Lowering& l) { place_product_waits(l.program, l.notes.products); },
      kPlaced},
     {"fence_proxies", [](Lowering& l) { fence_proxies(l.program); }, kPlaced},
     {"insert_cluster_exit_barrier", [](Lowering& l) { insert_cluster_exit_barrier(l.program); },

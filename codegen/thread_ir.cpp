@@ -129,31 +129,44 @@ class Printer {
     line(fmt::format("{} = load {} matrices{} {}{}", text(load.into, load.width()), load.count,
                      load.transposed ? " transposed" : "", text(load.from), facts(load.from)));
   }
-  void print(const Mma& mma) {
-    const int e = mma.depth();
-    line(fmt::format("{} += mma {} * {}", text(mma.c, 4), text(mma.a, 4 * e), text(mma.b, 2 * e)));
-  }
   std::string text(const SharedMatrix& matrix) const {
     return fmt::format("matrix of {} rows {}{}{}", matrix.rows,
                        matrix.transposed ? "transposed " : "", text(matrix.first),
                        facts(matrix.first));
   }
-  void print(const Wgmma& mma) {
-    const auto size = static_cast<int>(mma.right.depth() / 2);
-    line(fmt::format("{} += wgmma {} * {}", text(mma.c, static_cast<int>(mma.columns() / 2)),
-                     mma.a.array ? text(mma.a, size) : text(mma.left), text(mma.right)));
+  void print(const Mma& mma) {
+    const int e = mma.per_register();
+    line(fmt::format("{} += {} {} * {}", text(mma.c, static_cast<int>(mma.sums())),
+                     mma.is_of_group() ? "wgmma" : "mma",
+                     mma.a.array ? text(mma.a, 4 * e) : text(mma.left),
+                     mma.b.array ? text(mma.b, 2 * e) : text(mma.right)));
   }
-  void print(const WgmmaSync& sync) {
-    using Kind = WgmmaSync::Kind;
-    if (sync.kind == Kind::commit) return line("wgmma commit");
-    const std::string sums =
-        sync.c.array ? " " + text(sync.c, static_cast<int>(sync.width)) : std::string();
-    line(sync.kind == Kind::start
-             ? fmt::format("wgmma start{}", sums)
-             : fmt::format("wgmma wait until {} groups pending{}", sync.pending, sums));
+  std::string sum_of(const auto& stmt, const char* before) {
+    return stmt.sum.array ? before + text(stmt.sum, static_cast<int>(stmt.width)) : std::string();
   }
-  void print(const ProxyFence& fence) {
-    line(fence.of_global ? "proxy fence of global" : "proxy fence");
+  void print(const Commit& commit) {
+    line(fmt::format("commit{}{}",
+                     commit.work == Work::copies ? "" : fmt::format(" {}", name(commit.work)),
+                     commit.token < 0 ? "" : fmt::format(" of token {}", commit.token)));
+  }
+  void print(const Await& wait) {
+    const std::string groups = wait.token < 0 ? fmt::format("{} groups pending", wait.pending)
+                                              : fmt::format("token {}", wait.token);
+    const std::string work =
+        wait.work == Work::copies
+            ? std::string()
+            : fmt::format(" of {}{}", wait.of_reads ? "reads of " : "", name(wait.work));
+    line(fmt::format("wait until {}{}{}", groups, work, sum_of(wait, ", ")));
+  }
+  void print(const Fence& fence) {
+    switch (fence.of) {
+      case Fence::Of::shared:
+        return line("proxy fence");
+      case Fence::Of::global:
+        return line("proxy fence of global");
+      case Fence::Of::registers:
+        return line("fence of registers" + sum_of(fence, " "));
+    }
   }
   void print(const For& loop) {
     const auto taken = taken_;
@@ -176,19 +189,12 @@ class Printer {
   void print(const AsyncCopy& copy) {
     line(fmt::format("async copy {} = {}{}", target(copy.to), text(copy.from), facts(copy.from)));
   }
-  void print(const AsyncCommit& commit) { line(commit.of_pieces ? "commit pieces" : "commit"); }
-  void print(const AsyncWait& wait) {
-    line(fmt::format("wait until {} groups {}pending", wait.pending,
-                     wait.of_pieces ? "of pieces " : ""));
-  }
   void print(const MbarrierInit& init) { line(fmt::format("mbarrier init {}", text(init.at))); }
-  void print(const MbarrierExpect& expect) {
-    line(fmt::format("mbarrier expect {}, {} bytes", text(expect.at), expect.bytes));
-  }
   void print(const MbarrierArrive& arrive) {
-    line(fmt::format("mbarrier arrive {}{}{}", text(arrive.at),
-                     arrive.after_copies ? ", after copies" : "",
-                     arrive.rank ? fmt::format(", of block {}", text(arrive.rank)) : ""));
+    std::string more = arrive.after_copies ? ", after copies" : "";
+    if (arrive.rank) more = fmt::format(", of block {}", text(arrive.rank));
+    if (arrive.of_warp_at > 0) more = fmt::format(", of the warp at {} blocks", arrive.of_warp_at);
+    line(fmt::format("mbarrier arrive {}{}", text(arrive.at), more));
   }
   void print(const MbarrierWait& wait) {
     line(fmt::format("mbarrier wait {}, phase {}{}", text(wait.at), text(wait.phase),
@@ -215,30 +221,19 @@ class Printer {
                      write.map ? write.map->name : "the one", write.tensor->name,
                      list(write.extents), list(write.strides)));
   }
-  void print(const AcquireMap& acquire) { line(fmt::format("acquire map {}", text(acquire.at))); }
   void print(const TensorStore& store) {
     line(fmt::format("tensor {} {} {}{} = {}", store.adds ? "add" : "store",
                      name_of(*store.to.array), store.map->name, list(store.coordinates),
                      target(store.from)));
   }
-  void print(const StoreCommit& commit) {
-    line(commit.token < 0 ? "commit stores"
-                          : fmt::format("commit stores of token {}", commit.token));
-  }
-  void print(const StoreWait& wait) {
-    const char* const what = wait.of_reads ? "reads of stores" : "stores";
-    line(wait.token < 0 ? fmt::format("wait until {} groups pending of {}", wait.pending, what)
-                        : fmt::format("wait until token {} of {}", wait.token, what));
-  }
   void print(const Break& leave) {
     line(fmt::format("break {}if {}", leave.together ? "together " : "", text(leave.condition)));
   }
   void print(const Return& leave) { line(fmt::format("return if {}", text(leave.condition))); }
-  void print(const Barrier& barrier) { line(std::string(name(barrier.scope))); }
-  void print(const WarpBarrier&) { line("warp barrier"); }
-  void print(const NamedBarrier& barrier) {
-    line(fmt::format("{}named barrier {} of {} threads", barrier.arrive ? "arrive at " : "",
-                     barrier.id, barrier.threads));
+  void print(const Barrier& barrier) {
+    const std::string meeting =
+        barrier.is_named() ? fmt::format(" {} of {} threads", barrier.id, barrier.threads) : "";
+    line(std::string(name(barrier.scope)) + meeting);
   }
   void print(const RoleBodies& bodies) {
     line("roles");

@@ -9,6 +9,7 @@
 #include <variant>
 #include <vector>
 
+#include "codegen/order.h"
 #include "codegen/thread_group.h"
 #include "codegen/thread_ir/access.h"
 #include "codegen/thread_ir/array.h"
@@ -90,16 +91,8 @@ struct LoadMatrix {
 
   int width() const { return count * 32 / bits(from.array->dtype); }  // of `into`
 };
-/// One matrix instruction of the warp, c[0..4) += a[0..4E) * b[0..2E): m16 n8 k8E, the lanes hold the
-/// elements of layout::mma_accumulator, mma_left and mma_right. See Builder::gemm for the order of
-/// the sum. f32 operands lose their low 13 bits.
-struct Mma {
-  Slice c, a, b;
-
-  int depth() const { return 32 / bits(a.array->dtype); }  // E
-};
-/// An operand of Wgmma in shared memory: `rows` of the product, or columns, by one step of k, which is
-/// 32 bytes. It lies in panels with a swizzle of the hardware.
+/// An operand that the tensor cores read in shared memory themselves: `rows` of the product, or columns, by one step of
+/// k, which is 32 bytes. It lies in panels with a swizzle of the hardware.
 struct SharedMatrix {
   Access first;             // the first 16 bytes
   int64_t rows = 0;         // m or n
@@ -107,33 +100,54 @@ struct SharedMatrix {
 
   int64_t depth() const { return 256 / bits(first.array->dtype); }  // k
 };
-/// One matrix instruction of four warps, in flight after the statement: c[0 .. n / 2) += a * b, 64 x n
-/// += 64 x k * k x n. The threads hold layout::wgmma_accumulator and layout::wgmma_left. Until a
-/// WgmmaSync waits, the registers of c may not be accessed, those of a not be written. Sums as Mma.
-struct Wgmma {
+/// One matrix instruction, c += a * b. See Builder::gemm for the order of the sum. f32 operands lose their low 13 bits.
+///
+/// Of the warp, without `right`: m16 n8 k8E, the lanes hold c[0..4), a[0..4E) and b[0..2E) as layout::mma_accumulator,
+/// mma_left and mma_right say.
+///
+/// Of four warps, and in flight after the statement: 64 x n += 64 x k * k x n, where b, and a unless it is in registers,
+/// lie in shared memory. The threads hold c[0 .. n / 2) and a[0..4E) as layout::wgmma_accumulator and wgmma_left say. Until
+/// an Await, the registers of c may not be accessed, those of a not be written.
+struct Mma {
   Slice c;
-  Slice a;             // 4E elements, if `left` has no array
-  SharedMatrix left;   // 64 x k
-  SharedMatrix right;  // n x k
+  Slice a, b;               // no array: in shared memory
+  SharedMatrix left = {};   // 64 x k
+  SharedMatrix right = {};  // n x k
 
-  DType left_dtype() const { return a.array ? a.array->dtype : left.first.array->dtype; }
-  int64_t columns() const { return right.rows; }  // n
+  bool is_of_group() const { return right.first.array != nullptr; }
+  DType left_dtype() const { return (a.array ? a.array : left.first.array)->dtype; }
+  DType right_dtype() const { return (b.array ? b.array : right.first.array)->dtype; }
+  int per_register() const { return 32 / bits(left_dtype()); }        // E
+  int64_t columns() const { return is_of_group() ? right.rows : 8; }  // n
+  int64_t sums() const { return is_of_group() ? columns() / 2 : 4; }  // of c, for each thread
 };
-/// Orders the instructions of a product. `start` follows all other accesses to the registers of the
-/// sum, c[0 .. width), and of a left operand. `commit` closes the group of instructions since the last
-/// one. `wait` waits until at most `pending` groups are in flight; the sums of the others may then be
-/// used. Without c the sums stay in flight.
-struct WgmmaSync {
-  enum class Kind : uint8_t { start, commit, wait };
-  Kind kind;
-  Slice c;            // start, wait
-  int64_t width = 0;  // of c
-  int pending = 0;    // wait
+/// Closes the group of the work that this thread, of products these four warps, started since the last commit of
+/// such work.
+struct Commit {
+  Work work = Work::copies;
+  int token = -1;  // until number_groups: the author's, -1 if nobody waits for this group by name
 };
-/// Makes this thread's writes visible to Wgmma, bulk copies and tensor stores after the next barrier: those to
-/// shared memory, with `of_global` also those to global memory.
-struct ProxyFence {
-  bool of_global = false;
+/// Waits until at most `pending` groups of the work are in flight.
+struct Await {
+  Work work = Work::copies;
+  int pending = 0;
+  bool of_reads =
+      false;       // stores: of their tiles, which may be written again; else of their writes
+  int token = -1;  // until number_groups: the group to wait for, in place of `pending`
+  Slice sum =
+      {};  // products: registers that may be used from here on; no array: all stay in flight
+  int64_t width = 0;  // of `sum`
+};
+/// Orders what this thread did before what others do for it.
+struct Fence {
+  enum class Of : uint8_t {
+    shared,  // its writes to shared memory: products of four warps, bulk copies and tensor stores see them after the next barrier
+    global,  // these, and its writes to global memory
+    registers,  // its accesses to `sum` and left operands: products may begin
+  };
+  Of of = Of::shared;
+  Slice sum = {};     // registers; no array: sums that stay in flight
+  int64_t width = 0;  // of `sum`
 };
 /// for (var = begin; var < end; var += step), with the rounds of Python's range(begin, end, step). Unrolled loops have
 /// constant bounds, others may end early.
@@ -173,15 +187,6 @@ struct RoleBodies {
 struct AsyncCopy {
   Access from, to;
 };
-/// Closes the group of the copies that this thread started since its last commit.
-struct AsyncCommit {
-  bool of_pieces = false;  // nothing on GPUs with bulk copies; see BulkCopy
-};
-/// Waits until at most `pending` groups of this thread are in flight.
-struct AsyncWait {
-  int pending = 0;
-  bool of_pieces = false;  // as above
-};
 /// Initialises mbarriers, by one thread: phase 0, `arrivals` of their array pending. A proxy fence and a
 /// block barrier precede their first use.
 ///
@@ -191,11 +196,6 @@ struct AsyncWait {
 struct MbarrierInit {
   Access at;  // `width` of them
 };
-/// Adds `bytes` to the bytes that the current phase waits for.
-struct MbarrierExpect {
-  Access at;  // one mbarrier
-  int64_t bytes = 0;
-};
 /// One arrival at the current phase; `after_copies`: once the copies into the ring of the mbarrier that this
 /// thread has started (AsyncCopy) are there. `rank`: at the mbarrier in the same place of that block of the
 /// cluster; null = of this block.
@@ -203,6 +203,9 @@ struct MbarrierArrive {
   Access at;
   bool after_copies = false;
   Expr rank = {};
+  /// Until place_product_waits: above 0, one arrival of each warp, when all its lanes have come, at the mbarrier in the
+  /// same place of each of so many blocks.
+  int of_warp_at = 0;
 };
 /// Waits until phase `phase` has ended. Its copies, and what other threads wrote before their
 /// arrivals, are visible afterwards. The hardware compares only the parity of the phase, so a
@@ -220,12 +223,11 @@ struct MbarrierWait {
 /// Until lower_bulk_copies there is no mbarrier (a null array): the copy belongs to a group, as an
 /// AsyncCopy does, and where the guard of `from` is false zeros are written.
 ///
-/// GPUs before sm_90 have no bulk copies: the lanes of the warp copy pieces of 16 bytes, which belong to
-/// the groups that AsyncCommit{of_pieces} closes and AsyncWait{of_pieces} waits for.
+/// GPUs before sm_90 have no bulk copies: the lanes of the warp copy pieces of 16 bytes, in groups that stay.
 struct BulkCopy {
   Access from, to;
   Access mbarrier = {};
-  bool expects = false;  // its bytes, before it starts: no MbarrierExpect stands for them
+  bool expects = false;  // its bytes, before it starts
 
   int64_t bytes() const { return int64_t{from.width} * bits(from.array->dtype) / 8; }
 };
@@ -251,43 +253,45 @@ struct TensorCopy {
   int64_t bytes() const { return map->elements() * bits(map->tensor->dtype) / 8; }
 };
 /// Writes to global memory how the copy engine sees a tensor at a run-time address: the map that the host made, with
-/// this address, these extents and strides. All lanes of the warp name the same 128 bytes; lane 0 writes. No copy
-/// by an earlier map in the same place may be in flight. On targets that tensor maps can be written on.
+/// this address, these extents and strides. All lanes of the warp name the same 128 bytes; lane 0 writes, and its tensor
+/// copies see the map from here on. No copy by an earlier map in the same place may be in flight. On targets that tensor
+/// maps can be written on.
 struct WriteMap {
   TensorMapRef map;                    // null until lower_bulk_copies
   ArrayRef tensor;                     // its extents, at least 1 each, are those of the map
   std::vector<Expr> extents, strides;  // i64, one per dimension; strides in elements
   Access to;                           // 16 u64
 };
-/// Tensor copies that lane 0 starts from here on see the map that it has written.
-struct AcquireMap {
-  Access at;
-};
 /// Threads that meet the condition leave the kernel.
 struct Return {
   Expr condition;
 };
-/// A barrier of the block, or of all blocks of the cluster or grid. A cluster barrier may be split:
+/// A barrier of the warp, of the block, or of all blocks of the cluster or grid. A cluster barrier may be split:
 /// no thread passes `cluster_wait` before all threads have executed `cluster_arrive`.
-enum class BarrierScope : uint8_t { block, cluster, cluster_arrive, cluster_wait, grid };
+///
+/// A named barrier is one of `threads` threads: whole warps of one role or of several. Threads that only arrive go on at
+/// once, the others wait until all have arrived; accesses before the barrier precede those after the wait. A thread comes
+/// once to each meeting, and not before the previous meeting is over.
+enum class BarrierScope : uint8_t {
+  warp,
+  named,
+  named_arrive,
+  block,
+  cluster,
+  cluster_arrive,
+  cluster_wait,
+  grid
+};
 std::string_view name(BarrierScope scope);
 struct Barrier {
-  int reason = 0;  // of the compiler: which of insert_barriers' conflicts, from 1; 0 = the author's
   BarrierScope scope = BarrierScope::block;
-};
-/// A barrier of the warp.
-struct WarpBarrier {
-  int reason = 0;  // as above
-};
-/// Named barrier `id`, 1 .. 15, of `threads` threads: whole warps of one role or of several. Threads
-/// that only arrive go on at once, the others wait until all have arrived; accesses before the
-/// barrier precede those after the wait. A thread comes once to each meeting, and not before the
-/// previous meeting is over.
-struct NamedBarrier {
-  int id = 1;
-  int threads = 0;
-  bool arrive = false;  // without waiting
-  int reason = 0;       // as above
+  int reason = 0;  // of the compiler: which of insert_barriers' conflicts, from 1; 0 = the author's
+  int id = 0;      // named: 1 .. 15
+  int threads = 0;  // named
+
+  bool is_named() const {
+    return scope == BarrierScope::named || scope == BarrierScope::named_arrive;
+  }
 };
 /// var = collective(args); see ir::CollectiveKind. All 32 lanes of the warp take part.
 struct Collective {
@@ -341,12 +345,10 @@ using ir::ExternCall;
 using ir::Print;
 
 struct Stmt {
-  std::variant<Let, Load, Store, Atomic, Convert, Packed, LoadMatrix, Mma, Wgmma, WgmmaSync,
-               ProxyFence, For, If, Barrier, WarpBarrier, NamedBarrier, RoleBodies, Collective,
-               Comment, Declare, Present, Assert, CheckIndices, Print, Dependency, ExternCall,
-               AsyncCopy, AsyncCommit, AsyncWait, Break, Return, MbarrierInit, MbarrierExpect,
-               MbarrierArrive, MbarrierWait, BulkCopy, TensorStore, StoreCommit, StoreWait,
-               TensorCopy, WriteMap, AcquireMap>
+  std::variant<Let, Load, Store, Atomic, Convert, Packed, LoadMatrix, Mma, For, If, Break, Return,
+               RoleBodies, Barrier, Collective, Comment, Declare, Present, Assert, CheckIndices,
+               Print, Dependency, ExternCall, AsyncCopy, BulkCopy, TensorCopy, TensorStore, Commit,
+               Await, Fence, MbarrierInit, MbarrierArrive, MbarrierWait, WriteMap>
       node;
   SourceLoc loc;
   bool manual_sync = false;  // only the author's barriers order it

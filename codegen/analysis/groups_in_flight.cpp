@@ -63,6 +63,7 @@ GroupsInFlight groups_after(const Stmt& stmt, GroupsInFlight before, int limit) 
   }
   GroupsInFlight result = after_bodies(stmt, before, limit);
   any_order(stmt, [&](const Order& order) {
+    if (order.work != Work::copies) return false;
     if (order.kind == Order::Kind::commit) {
       result = {std::min(result.least + 1, limit), std::min(result.most + 1, limit)};
     } else if (order.kind == Order::Kind::await) {

@@ -28,15 +28,12 @@ void PendingAccesses::add(const FootprintRef& access) {
 }
 
 void PendingAccesses::take(const Order& order, bool is_one_warp) {
+  InFlight& accesses = order.work == Work::stores ? stores_ : copies_;
   switch (order.kind) {
     case Order::Kind::commit:
-      return copies_.commit();
+      return accesses.commit();
     case Order::Kind::await:
-      return wait(copies_, order.pending);
-    case Order::Kind::commit_stores:
-      return stores_.commit();
-    case Order::Kind::await_stores:
-      return wait(stores_, order.pending);
+      return wait(accesses, order.pending);
     case Order::Kind::wait:
       return wait_at_mbarrier();
     default:

@@ -146,8 +146,8 @@ int64_t period_of_accesses(const For& loop, int64_t most) {
 int64_t max_in_flight(const Body& body, int64_t most) {
   int64_t groups = 0;
   walk(body, [&](const Stmt& stmt) {
-    for (const auto kind : {Order::Kind::await, Order::Kind::await_stores}) {
-      groups = std::max<int64_t>(groups, most_in_flight(stmt, kind));
+    for (const auto work : {Work::copies, Work::stores}) {
+      groups = std::max<int64_t>(groups, most_in_flight(stmt, work));
     }
   });
   return std::min(groups, most);

@@ -51,13 +51,13 @@ class LifetimeFinder {
       if (array->space != ArraySpace::shared) return;
       Lifetime& lifetime = lifetimes_.try_emplace(array, Lifetime{step_, step_}).first->second;
       lifetime.last = std::max(lifetime.last, step_);
-      // await_stores lets nothing write the memory that a tensor store reads.
+      // place_store_waits lets nothing write the memory that a tensor store reads.
       const bool is_copied = effect.in_flight && effect.writes;
       if (is_copied && effect.is_grouped) is_open_[array] = true;
       const bool never_ends = is_copied && !effect.is_grouped;
       if (forever_ || never_ends || stmt.manual_sync) lifetime = {0, end_};
     });
-    if (!has_order(stmt, Order::Kind::commit)) return;
+    if (!has_order(stmt, Order::Kind::commit, Work::copies)) return;
     for (auto& [array, open] : is_open_) open = false;
   }
 

@@ -184,18 +184,12 @@ void Usage::look(const LoadMatrix& matrices) {
 }
 
 void Usage::look(const Mma& mma) {
-  for (const Slice* slice : {&mma.c, &mma.a, &mma.b}) use(*slice, 4);
-}
-
-void Usage::look(const Wgmma& mma) {
-  use(mma.c, 4);
-  if (mma.a.array) use(mma.a, 4);
-  if (mma.left.first.array) use(mma.left.first);
-  use(mma.right.first);
-}
-
-void Usage::look(const WgmmaSync& sync) {
-  if (sync.c.array) use(sync.c, 4);
+  for (const Slice* slice : {&mma.c, &mma.a, &mma.b}) {
+    if (slice->array) use(*slice, 4);
+  }
+  for (const SharedMatrix* matrix : {&mma.left, &mma.right}) {
+    if (matrix->first.array) use(matrix->first);
+  }
 }
 
 void Usage::look(const For& loop) {

@@ -82,9 +82,9 @@ class Usage {
   void look(const Packed& packed);
   void look(const LoadMatrix& matrices);
   void look(const Mma& mma);
-  void look(const Wgmma& wgmma);
-  void look(const WgmmaSync& sync);
-  void look(const ProxyFence&) {}
+  void look(const Commit&) {}
+  void look(const Await& wait) { use_sum(wait); }
+  void look(const Fence& fence) { use_sum(fence); }
   void look(const For& loop);
   void look(const If& branch);
   void look(const RoleBodies& bodies);
@@ -99,27 +99,23 @@ class Usage {
   void look(const Break& leave);
   void look(const Return& leave);
   void look(const Barrier&) {}
-  void look(const WarpBarrier&) {}
-  void look(const NamedBarrier&) {}
   void look(const Comment&) {}
   void look(const Dependency&) {}
-  void look(const AsyncCommit&) {}
-  void look(const AsyncWait&) {}
   void look(const MbarrierInit& init) { use_mbarrier(init.at); }
-  void look(const MbarrierExpect& expect) { use_mbarrier(expect.at); }
   void look(const MbarrierArrive& arrive);
   void look(const MbarrierWait& wait);
   void look(const BulkCopy& copy);
   void look(const TensorCopy& copy);
   void look(const TensorStore& store);
-  void look(const StoreCommit&) {}
-  void look(const StoreWait&) {}
   void look(const WriteMap& write);
-  void look(const AcquireMap& acquire) { use(acquire.at); }
   void use(const Expr& e, Role role);
   void use(const Access& access);
   void use(const Slice& slice, int width);
   void use_mbarrier(const Access& at);
+  /// Of an Await or a Fence.
+  void use_sum(const auto& stmt) {
+    if (stmt.sum.array) use(stmt.sum, 4);
+  }
 
   bool waits_for_previous_ = false;
   std::map<const ir::Var*, Role> uses_;

@@ -55,7 +55,6 @@ struct WrittenMap {
   std::vector<int64_t> extents, strides;
   int32_t statement = 0;
   int thread = 0;
-  bool is_acquired = false;
 };
 
 /// A tensor store that a thread has started. Its source is read when a wait asks for it, and its elements are in memory

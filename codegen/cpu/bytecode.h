@@ -61,14 +61,12 @@ enum class Code : uint8_t {
   async_copy,  // starts asyncs[index]; threads without args[0], if given, will get zeros
   async_commit,
   async_wait,     // until at most `index` groups are under way
-  mbarrier_init,  // of mbarriers[index]; so the next three
-  mbarrier_expect,
+  mbarrier_init,  // of mbarriers[index]; so the next two
   mbarrier_arrive,
   mbarrier_wait,
   bulk_copy,     // starts asyncs[index]
   tensor_copy,   // starts boxes[index]
   write_map,     // map_steps[index]
-  acquire_map,   // map_steps[index]
   tensor_store,  // starts box_stores[index]
   commit_stores,
   await_stores,  // until at most `index` groups are under way; target 1: only their reads
@@ -234,7 +232,7 @@ struct MatrixOperand {
 struct GroupProduct {
   SlotRange c, a;
   MatrixOperand left, right;
-  Wgmma node;
+  Mma node;
 };
 
 /// The instructions [begin, end) of the threads of one role.
@@ -282,7 +280,7 @@ struct Bytecode {
   std::vector<Product> products;
   std::vector<GroupProduct> group_products;
   std::vector<CollectiveOp> collectives;
-  std::vector<NamedBarrier> named_barriers;
+  std::vector<Barrier> named_barriers;
   std::vector<RoleCode> roles;        // at most one instruction starts them
   std::vector<ir::Expr> expressions;  // for messages
   std::vector<SourceLoc> locs;        // by statement

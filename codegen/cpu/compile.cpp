@@ -205,17 +205,30 @@ void Compiler::stmt(const If& branch) {
 }
 
 void Compiler::stmt(const Barrier& barrier) {
-  if (barrier.scope == BarrierScope::block) {
-    emit(Code::barrier);
-  } else if (barrier.scope == BarrierScope::grid) {
-    emit(Code::grid_barrier);
-  } else if (barrier.scope != BarrierScope::cluster_arrive) {
-    emit(Code::cluster_barrier);
+  switch (barrier.scope) {
+    case BarrierScope::warp:
+      emit(Code::warp_barrier);
+      return;
+    case BarrierScope::named:
+    case BarrierScope::named_arrive:
+      TESSERA_CHECK(barrier.id >= 1 && barrier.id <= kMaxNamedBarriers,
+                    "a named barrier with an id of 1 to 15");
+      emit(Code::named_barrier).index = static_cast<int32_t>(out_.named_barriers.size());
+      out_.named_barriers.push_back(barrier);
+      return;
+    case BarrierScope::block:
+      emit(Code::barrier);
+      return;
+    case BarrierScope::cluster:
+    case BarrierScope::cluster_wait:
+      emit(Code::cluster_barrier);
+      return;
+    case BarrierScope::cluster_arrive:
+      return;
+    case BarrierScope::grid:
+      emit(Code::grid_barrier);
+      return;
   }
-}
-
-void Compiler::stmt(const WarpBarrier&) {
-  emit(Code::warp_barrier);
 }
 
 void Compiler::stmt(const Collective& collective) {

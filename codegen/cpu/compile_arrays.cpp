@@ -221,6 +221,7 @@ void Compiler::stmt(const LoadMatrix& load) {
 }
 
 void Compiler::stmt(const Mma& mma) {
+  if (mma.is_of_group()) return group_product(mma);
   const int64_t mark = top_;
   const Product product{range(mma.c), range(mma.a), range(mma.b)};
   emit(Code::multiply).index = static_cast<int32_t>(out_.products.size());
@@ -237,7 +238,7 @@ MatrixOperand Compiler::matrix(const SharedMatrix& matrix) {
   return result;
 }
 
-void Compiler::stmt(const Wgmma& mma) {
+void Compiler::group_product(const Mma& mma) {
   const int64_t mark = top_;
   GroupProduct product;
   product.node = mma;
@@ -251,12 +252,6 @@ void Compiler::stmt(const Wgmma& mma) {
   emit(Code::start_product).index = static_cast<int32_t>(out_.group_products.size());
   out_.group_products.push_back(std::move(product));
   top_ = mark;
-}
-
-void Compiler::stmt(const WgmmaSync& sync) {
-  using Kind = WgmmaSync::Kind;
-  if (sync.kind == Kind::commit) emit(Code::commit_products);
-  if (sync.kind == Kind::wait) emit(Code::await_products).index = sync.pending;
 }
 
 void Compiler::stmt(const Declare& declare) {

@@ -47,13 +47,19 @@ void Compiler::stmt(const AsyncCopy& copy) {
   top_ = mark;
 }
 
-void Compiler::stmt(const AsyncCommit&) {
-  out_.has_pieces = true;
-  emit(Code::async_commit);
+void Compiler::stmt(const Commit& commit) {
+  out_.has_pieces = out_.has_pieces || commit.work == Work::copies;
+  emit(commit.work == Work::copies   ? Code::async_commit
+       : commit.work == Work::stores ? Code::commit_stores
+                                     : Code::commit_products);
 }
 
-void Compiler::stmt(const AsyncWait& wait) {
-  emit(Code::async_wait).index = wait.pending;
+void Compiler::stmt(const Await& wait) {
+  Instr& instr = emit(wait.work == Work::copies   ? Code::async_wait
+                      : wait.work == Work::stores ? Code::await_stores
+                                                  : Code::await_products);
+  instr.index = wait.pending;
+  instr.target = wait.of_reads ? 1 : 0;
 }
 
 MbarrierStep Compiler::mbarrier(const Access& at) {
@@ -69,14 +75,6 @@ void Compiler::emit(Code code, MbarrierStep step) {
 void Compiler::stmt(const MbarrierInit& init) {
   const int64_t mark = top_;
   emit(Code::mbarrier_init, mbarrier(init.at));
-  top_ = mark;
-}
-
-void Compiler::stmt(const MbarrierExpect& expect) {
-  const int64_t mark = top_;
-  MbarrierStep step = mbarrier(expect.at);
-  step.bytes = expect.bytes;
-  emit(Code::mbarrier_expect, std::move(step));
   top_ = mark;
 }
 
@@ -188,15 +186,6 @@ void Compiler::stmt(const WriteMap& write) {
   });
 }
 
-void Compiler::stmt(const AcquireMap& acquire) {
-  by_first_lane([&] {
-    MapStep step;
-    step.at = address(acquire.at, true);
-    emit(Code::acquire_map).index = static_cast<int32_t>(out_.map_steps.size());
-    out_.map_steps.push_back(std::move(step));
-  });
-}
-
 void Compiler::stmt(const TensorStore& store) {
   out_.has_bulk_copies = true;
   const DType type = store.to.array->dtype;
@@ -219,12 +208,6 @@ void Compiler::stmt(const TensorStore& store) {
     emit(Code::tensor_store).index = static_cast<int32_t>(out_.box_stores.size());
     out_.box_stores.push_back(std::move(made));
   });
-}
-
-void Compiler::stmt(const StoreWait& wait) {
-  Instr& instr = emit(Code::await_stores);
-  instr.index = wait.pending;
-  instr.target = wait.of_reads ? 1 : 0;
 }
 
 void Compiler::stmt(const Break& leave) {

@@ -1,16 +1,9 @@
-// Compiles roles and barriers of a part of the threads.
+// Compiles roles.
 
 #include "codegen/cpu/compiler.h"
 #include "dsl/base/error.h"
 
 namespace tessera::codegen::cpu {
-
-void Compiler::stmt(const NamedBarrier& barrier) {
-  TESSERA_CHECK(barrier.id >= 1 && barrier.id <= kMaxNamedBarriers,
-                "a named barrier with an id of 1 to 15");
-  emit(Code::named_barrier).index = static_cast<int32_t>(out_.named_barriers.size());
-  out_.named_barriers.push_back(barrier);
-}
 
 /// Roles take turns on one frame, so each has its own part of the stack.
 void Compiler::stmt(const RoleBodies& bodies) {

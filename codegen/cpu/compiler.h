@@ -27,8 +27,6 @@ class Compiler {
   void stmt(const For& loop);
   void stmt(const If& branch);
   void stmt(const Barrier& barrier);
-  void stmt(const WarpBarrier&);
-  void stmt(const NamedBarrier& barrier);  // compile_roles.cpp
   void stmt(const RoleBodies& bodies);
   void stmt(const Collective& collective);
   void stmt(const Comment&) {}
@@ -44,9 +42,12 @@ class Compiler {
   void stmt(const CheckIndices& check);
   void stmt(const LoadMatrix& load);
   void stmt(const Mma& mma);
-  void stmt(const Wgmma& mma);
-  void stmt(const WgmmaSync& sync);
-  void stmt(const ProxyFence&) { emit(Code::proxy_fence); }
+  void group_product(const Mma& mma);
+  void stmt(const Commit& commit);
+  void stmt(const Await& wait);
+  void stmt(const Fence& fence) {
+    if (fence.of != Fence::Of::registers) emit(Code::proxy_fence);
+  }
   MatrixOperand matrix(const SharedMatrix& matrix);
   void stmt(const Declare& declare);
   void transfer(const Access& access, Transfer transfer);
@@ -56,23 +57,17 @@ class Compiler {
 
   // ---- asynchronous copies (compile_async.cpp)
   void stmt(const AsyncCopy& copy);
-  void stmt(const AsyncCommit&);
-  void stmt(const AsyncWait& wait);
   void stmt(const Break& leave);
   void stmt(const Return& leave);
   Transfer address(const Access& access, bool is_load);
   void add_base(Transfer& transfer);
   void stmt(const MbarrierInit& init);
-  void stmt(const MbarrierExpect& expect);
   void stmt(const MbarrierArrive& arrive);
   void stmt(const MbarrierWait& wait);
   void stmt(const BulkCopy& copy);
   void stmt(const TensorCopy& copy);
   void stmt(const TensorStore& store);
-  void stmt(const StoreCommit&) { emit(Code::commit_stores); }
-  void stmt(const StoreWait& wait);
   void stmt(const WriteMap& write);
-  void stmt(const AcquireMap& acquire);
   /// The instructions of `fn` for lane 0 of each warp.
   template <class Fn>
   void by_first_lane(const Fn& fn);

@@ -287,8 +287,6 @@ void Machine::perform(const Instr& instr) {
       return async_wait(instr);
     case Code::mbarrier_init:
       return mbarrier_init(instr);
-    case Code::mbarrier_expect:
-      return mbarrier_expect(instr);
     case Code::mbarrier_arrive:
       return mbarrier_arrive(instr);
     case Code::bulk_copy:
@@ -296,8 +294,7 @@ void Machine::perform(const Instr& instr) {
     case Code::tensor_copy:
       return tensor_copy(instr);
     case Code::write_map:
-    case Code::acquire_map:
-      return instr.code == Code::write_map ? write_map(instr) : acquire_map(instr);
+      return write_map(instr);
     case Code::tensor_store:
       return tensor_store(instr);
     case Code::commit_stores:

@@ -99,8 +99,8 @@ class Machine {
   void shuffle_roles();
   /// False if the barrier still waits for other threads.
   bool named_barrier(const Instr& instr);
-  void arrive(const Instr& instr, const NamedBarrier& barrier);
-  void check_arrival(const Instr& instr, const NamedBarrier& barrier) const;
+  void arrive(const Instr& instr, const Barrier& barrier);
+  void check_arrival(const Instr& instr, const Barrier& barrier) const;
   /// "'load' (kernel.cpp:12) waits at named barrier 1, where 32 of 64 threads have come"
   std::string state_of(const Cursor& cursor) const;
   const Instr& next_of(const Cursor& cursor) const { return code_.block[cursor.next]; }
@@ -153,7 +153,6 @@ class Machine {
 
   // ---- mbarriers (mbarrier.cpp) and copies that complete on them (bulk_copy.cpp)
   void mbarrier_init(const Instr& instr);
-  void mbarrier_expect(const Instr& instr);
   void mbarrier_arrive(const Instr& instr);
   /// False if a thread must wait until another makes progress.
   bool mbarrier_wait(const Instr& instr);
@@ -169,7 +168,6 @@ class Machine {
   BoxPlace place_of(const BoxMove& move, int lane) const;
   // written_maps.cpp
   void write_map(const Instr& instr);
-  void acquire_map(const Instr& instr);
   const std::byte* place_of_map(const Transfer& at, int lane) const;
   void check_map(const Instr& instr, const BoxMove& move, int lane) const;
   // tensor_store.cpp

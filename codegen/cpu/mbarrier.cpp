@@ -84,16 +84,6 @@ void Machine::mbarrier_init(const Instr& instr) {
   });
 }
 
-void Machine::mbarrier_expect(const Instr& instr) {
-  const MbarrierStep& step = code_.mbarriers[static_cast<size_t>(instr.index)];
-  if (code_.checked) check_mbarrier(instr);
-  for_each_lane(mask(), [&](int lane) {
-    Mbarrier& mbarrier = mbarrier_of(instr, lane, *this);
-    mbarrier.expected += step.bytes;
-    mbarrier.expectation = {instr.statement, number(lane)};
-  });
-}
-
 void Machine::mbarrier_arrive(const Instr& instr) {
   const MbarrierStep& step = code_.mbarriers[static_cast<size_t>(instr.index)];
   if (code_.checked) check_mbarrier(instr);

@@ -123,13 +123,13 @@ void Machine::end_roles() {
 }
 
 bool Machine::named_barrier(const Instr& instr) {
-  const NamedBarrier& barrier = code_.named_barriers[static_cast<size_t>(instr.index)];
+  const Barrier& barrier = code_.named_barriers[static_cast<size_t>(instr.index)];
   Meeting& meeting = meetings_[static_cast<size_t>(barrier.id)];
   if (cursor_->meeting < 0) {
-    if (launch_.count && !barrier.arrive) ++counts_.barriers;
-    if (!barrier.arrive) cursor_->meeting = meeting.number;
+    if (launch_.count && barrier.scope == BarrierScope::named) ++counts_.barriers;
+    if (barrier.scope == BarrierScope::named) cursor_->meeting = meeting.number;
     arrive(instr, barrier);
-    if (barrier.arrive) return true;
+    if (barrier.scope == BarrierScope::named_arrive) return true;
     went_on_ = true;
   }
   if (meeting.number == cursor_->meeting) return false;
@@ -138,7 +138,7 @@ bool Machine::named_barrier(const Instr& instr) {
 }
 
 /// Counts the active threads in; the last arrivals end the meeting.
-void Machine::arrive(const Instr& instr, const NamedBarrier& barrier) {
+void Machine::arrive(const Instr& instr, const Barrier& barrier) {
   Meeting& meeting = meetings_[static_cast<size_t>(barrier.id)];
   if (code_.checked) check_arrival(instr, barrier);
   if (meeting.come == 0) {
@@ -152,7 +152,7 @@ void Machine::arrive(const Instr& instr, const NamedBarrier& barrier) {
       const int number = rank_ * kWarpsPerBlock + warp;
       meeting.arrivals.push_back({number, clocks.time(number), instr.statement});
       clocks.release(number, meeting.moment);
-      if (!barrier.arrive) meeting.waiting.push_back(number);
+      if (barrier.scope == BarrierScope::named) meeting.waiting.push_back(number);
     });
   }
   if (meeting.come < meeting.expected) return;
@@ -170,7 +170,7 @@ void Machine::arrive(const Instr& instr, const NamedBarrier& barrier) {
 
 /// Traps unless the active threads are whole warps, fit in the count, and come after all arrivals of
 /// the previous meeting.
-void Machine::check_arrival(const Instr& instr, const NamedBarrier& barrier) const {
+void Machine::check_arrival(const Instr& instr, const Barrier& barrier) const {
   const Meeting& meeting = meetings_[static_cast<size_t>(barrier.id)];
   const Mask& active = mask();
   const auto refuse = [&](int lane, std::string what, std::string expected, std::string got,
@@ -224,7 +224,7 @@ std::string Machine::state_of(const Cursor& cursor) const {
   const Instr& instr = next_of(cursor);
   std::string wait = "waits";
   if (instr.code == Code::named_barrier) {
-    const NamedBarrier& barrier = code_.named_barriers[static_cast<size_t>(instr.index)];
+    const Barrier& barrier = code_.named_barriers[static_cast<size_t>(instr.index)];
     const Meeting& meeting = meetings_[static_cast<size_t>(barrier.id)];
     wait = fmt::format("waits at named barrier {}, where {} of {} threads have come", barrier.id,
                        meeting.come, meeting.expected);

@@ -71,8 +71,8 @@ void Machine::await_products(size_t pending) {
   while (groups.size() > pending) {
     for (const StartedProduct& started : groups.front()) {
       const GroupProduct& product = code_.group_products[static_cast<size_t>(started.instr->index)];
-      const Wgmma& node = product.node;
-      product_sums_.with(launch_.arithmetic, node.left_dtype(), node.right.first.array->dtype,
+      const Mma& node = product.node;
+      product_sums_.with(launch_.arithmetic, node.left_dtype(), node.right_dtype(),
                          ir::Instruction::wgmma, kWgmmaRows, static_cast<int>(node.columns()),
                          static_cast<int>(node.right.depth()),
                          [&](auto& sums) { multiply_group(product, started, sums); });
@@ -150,7 +150,7 @@ void Machine::read_matrix(
 template <class Sums>
 void Machine::multiply_group(const GroupProduct& product, const StartedProduct& started,
                              Sums& sums) {
-  const Wgmma& node = product.node;
+  const Mma& node = product.node;
   sums.clear();
   if (node.a.array) {
     const Storage& left = storage(product.a.storage);

@@ -43,16 +43,7 @@ void Machine::write_map(const Instr& instr) {
   });
 }
 
-void Machine::acquire_map(const Instr& instr) {
-  const MapStep& step = code_.map_steps[static_cast<size_t>(instr.index)];
-  for_each_lane(mask(), [&](int lane) {
-    const auto found = written_maps_.find(place_of_map(step.at, lane));
-    if (found == written_maps_.end() || found->second.thread != number(lane)) return;
-    found->second.is_acquired = true;
-  });
-}
-
-/// Traps unless this thread has written and acquired the map of the copy.
+/// Traps unless this thread has written the map of the copy.
 void Machine::check_map(const Instr& instr, const BoxMove& move, int lane) const {
   const std::string& name = move.map->tensor->name;
   const auto found = written_maps_.find(place_of_map(move.map_at, lane));
@@ -65,14 +56,13 @@ void Machine::check_map(const Instr& instr, const BoxMove& move, int lane) const
           .got = "none"});
   }
   const WrittenMap& map = found->second;
-  if (map.thread == number(lane) && map.is_acquired) return;
+  if (map.thread == number(lane)) return;
   trap(instr, lane,
        {.code = "TENSOR_MAP",
-        .what =
-            fmt::format("a tensor copy of '{}' by a map that this thread has not acquired", name),
+        .what = fmt::format("a tensor copy of '{}' by a map that another thread has written", name),
         .argument = name,
-        .expected = "an acquire between the writing of the map and its use",
-        .got = map.thread == number(lane) ? "none" : "a map of another thread",
+        .expected = "a map that this thread has written",
+        .got = "a map of another thread",
         .related = map.statement});
 }
 

@@ -346,21 +346,6 @@ void Emitter::print(const If& branch) {
   out_.close();
 }
 
-void Emitter::print(const Barrier& barrier) {
-  switch (barrier.scope) {
-    case BarrierScope::block:
-      return out_.line("__syncthreads();");
-    case BarrierScope::cluster:
-      return out_.line(expressions_.call("sync_cluster") + "();");
-    case BarrierScope::cluster_arrive:
-      return out_.line(expressions_.call("arrive_cluster") + "();");
-    case BarrierScope::cluster_wait:
-      return out_.line(expressions_.call("wait_cluster") + "();");
-    case BarrierScope::grid:
-      return out_.line(fmt::format("{}({});", expressions_.call("sync_grid"), grid_barrier_));
-  }
-}
-
 void Emitter::print(const Comment& comment) {
   out_.comment(loc_.known() ? fmt::format("{}  ({})", comment.text, to_string(loc_))
                             : comment.text);

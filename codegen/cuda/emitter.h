@@ -47,36 +47,33 @@ class Emitter {
   void print(const Packed& packed);
   void print(const LoadMatrix& load);
   void print(const Mma& mma);
-  void print(const Wgmma& mma);  // emitter_wgmma.cpp
-  void print(const WgmmaSync& sync);
-  void print(const ProxyFence& fence);
+  // emitter_wgmma.cpp
+  void print_group(const Mma& mma);
+  void commit_products();
+  void await_products(const Await& wait);
+  void fence_products(const Fence& fence);
+  void print(const Commit& commit);  // emitter_waits.cpp, as the next two
+  void print(const Await& wait);
+  void print(const Fence& fence);
   void print(const For& loop);
   void print(const If& branch);
   // emitter_async.cpp
   void print(const AsyncCopy& copy);
-  void print(const AsyncCommit& commit);
-  void print(const AsyncWait& wait);
   void print(const Break& leave);
   void print(const Return& leave);
   void print(const MbarrierInit& init);
-  void print(const MbarrierExpect& expect);
   void print(const MbarrierArrive& arrive);
   void print(const MbarrierWait& wait);
   void print(const BulkCopy& copy);
   void print(const TensorCopy& copy);
   void print(const TensorStore& store);
-  void print(const StoreCommit&);
-  void print(const StoreWait& wait);
   void print(const WriteMap& write);
-  void print(const AcquireMap& acquire);
   std::string map_address(const TensorCopy& copy);
   std::string box_arguments(std::string map, const std::vector<Expr>& coordinates);
   std::string copy_address(const Access& access);
   std::string mbarrier(const Access& at);
 
   void print(const Barrier& barrier);
-  void print(const WarpBarrier&);
-  void print(const NamedBarrier& barrier);  // emitter_roles.cpp
   void print(const RoleBodies& bodies);
   void print(const Collective& collective);
   void print(const Comment& comment);

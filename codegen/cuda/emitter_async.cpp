@@ -42,16 +42,6 @@ void Emitter::print(const Return& leave) {
   out_.line(fmt::format("if ({}) return;", expressions_.value(leave.condition)));
 }
 
-void Emitter::print(const AsyncCommit& commit) {
-  out_.line(expressions_.call(commit.of_pieces ? "commit_pieces" : "commit_copies") + "();");
-}
-
-void Emitter::print(const AsyncWait& wait) {
-  const std::string& function =
-      expressions_.call(wait.of_pieces ? "wait_for_pieces" : "wait_for_copies");
-  out_.line(fmt::format("{}<{}>();", function, wait.pending));
-}
-
 std::string Emitter::mbarrier(const Access& at) {
   return expressions_.address(*at.array, at.offset);
 }
@@ -69,11 +59,6 @@ void Emitter::print(const MbarrierInit& init) {
     if (map->tensor->address) continue;  // the copies go by another map, in memory
     out_.line(fmt::format("{}(&{});", expressions_.call("prefetch_map"), names_.of(map.get())));
   }
-}
-
-void Emitter::print(const MbarrierExpect& expect) {
-  out_.line(fmt::format("{}<{}>({});", expressions_.call("expect_bytes"), expect.bytes,
-                        mbarrier(expect.at)));
 }
 
 void Emitter::print(const MbarrierArrive& arrive) {
@@ -96,13 +81,6 @@ void Emitter::print(const MbarrierWait& wait) {
                                           : of_ring       ? "wait_at_ring"
                                                           : "wait_for_phase"),
                         mbarrier(wait.at), expressions_.index(wait.phase)));
-}
-
-void Emitter::print(const ProxyFence& fence) {
-  if (fence.of_global) return out_.line(expressions_.call("fence_proxy_of_all") + "();");
-  // Stores to another block's memory are fenced for its bulk copies.
-  out_.line(expressions_.call(program_.cluster > 1 ? "fence_proxy_of_cluster" : "fence_proxy") +
-            "();");
 }
 
 void Emitter::print(const BulkCopy& copy) {
@@ -156,10 +134,7 @@ void Emitter::print(const WriteMap& write) {
     out_.line(fmt::format("{}<{}>({}, {});", expressions_.call("set_map_stride"), d - 1, to,
                           expressions_.index(bytes)));
   }
-}
-
-void Emitter::print(const AcquireMap& acquire) {
-  out_.line(fmt::format("{}({});", expressions_.call("acquire_map"), copy_address(acquire.at)));
+  out_.line(fmt::format("{}({});", expressions_.call("acquire_map"), to));
 }
 
 /// "map, c0, c1", the innermost coordinate first.
@@ -176,16 +151,6 @@ void Emitter::print(const TensorStore& store) {
                         expressions_.call(store.adds ? "add_tensor" : "store_tensor"),
                         box_arguments("&" + names_.of(store.map.get()), store.coordinates),
                         copy_address(store.from)));
-}
-
-void Emitter::print(const StoreCommit&) {
-  out_.line(expressions_.call("commit_stores") + "();");
-}
-
-void Emitter::print(const StoreWait& wait) {
-  const std::string& function =
-      expressions_.call(wait.of_reads ? "wait_for_store_reads" : "wait_for_stores");
-  out_.line(fmt::format("{}<{}>();", function, wait.pending));
 }
 
 }  // namespace tessera::codegen::cuda

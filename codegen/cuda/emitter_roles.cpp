@@ -19,12 +19,6 @@ std::string condition(const std::string& warp, const ThreadGroup& threads) {
 
 }  // namespace
 
-void Emitter::print(const NamedBarrier& barrier) {
-  out_.line(fmt::format("{}<{}, {}>();",
-                        expressions_.call(barrier.arrive ? "arrive_at_barrier" : "named_barrier"),
-                        barrier.id, barrier.threads));
-}
-
 // One chain on an index that the compiler knows to be the same in a warp: it keeps warps whole.
 void Emitter::print(const RoleBodies& bodies) {
   const std::string warp = names_.fresh("warp");

@@ -16,6 +16,7 @@ void Emitter::print(const LoadMatrix& load) {
 }
 
 void Emitter::print(const Mma& mma) {
+  if (mma.is_of_group()) return print_group(mma);
   const DType a = mma.a.array->dtype;
   const DType b = mma.b.array->dtype;
   const std::string kind = a == DType::f32 ? "tf32"
@@ -26,10 +27,6 @@ void Emitter::print(const Mma& mma) {
   };
   out_.line(fmt::format("{}({}, {}, {});", expressions_.call("mma_" + kind), operand(mma.c),
                         operand(mma.a), operand(mma.b)));
-}
-
-void Emitter::print(const WarpBarrier&) {
-  out_.line("__syncwarp();");
 }
 
 void Emitter::print(const Collective& collective) {

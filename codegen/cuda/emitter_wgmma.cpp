@@ -55,8 +55,8 @@ void Emitter::bind_first_of_warp(const VarRef& thread, const Body& body) {
   first_of_warp_ = nullptr;
   const bool is_used = std::any_of(body.begin(), body.end(), [&](const Stmt& stmt) {
     return any_in(stmt, [&](const Stmt& inner) {
-      const auto* wgmma = std::get_if<Wgmma>(&inner.node);
-      if (wgmma == nullptr) return false;
+      const auto* wgmma = std::get_if<Mma>(&inner.node);
+      if (wgmma == nullptr || !wgmma->is_of_group()) return false;
       std::vector<VarRef> vars;
       for (const SharedMatrix* matrix : {&wgmma->left, &wgmma->right}) {
         if (matrix->first.array) ir::collect_vars(matrix->first.offset, vars);
@@ -81,7 +81,7 @@ bool Emitter::depends_on_thread(const Expr& e) const {
   });
 }
 
-void Emitter::print(const Wgmma& wgmma) {
+void Emitter::print_group(const Mma& wgmma) {
   const std::string name = wgmma_name(wgmma);
   if (matrix_names_.insert(name).second) {
     expressions_.call("u64");
@@ -93,23 +93,23 @@ void Emitter::print(const Wgmma& wgmma) {
                         left, descriptor(wgmma.right)));
 }
 
-void Emitter::print(const WgmmaSync& sync) {
-  using Kind = WgmmaSync::Kind;
-  if (sync.kind == Kind::commit) {
-    matrices_.clear();
-    return out_.line(expressions_.call("commit_wgmma") + "();");
+void Emitter::commit_products() {
+  matrices_.clear();
+  out_.line(expressions_.call("commit_wgmma") + "();");
+}
+
+void Emitter::await_products(const Await& wait) {
+  if (!wait.sum.array) {
+    return out_.line(fmt::format("{}<{}>();", expressions_.call("await_wgmma"), wait.pending));
   }
-  if (!sync.c.array) {
-    return out_.line(
-        sync.kind == Kind::start
-            ? expressions_.call("fence_wgmma") + "();"
-            : fmt::format("{}<{}>();", expressions_.call("await_wgmma"), sync.pending));
-  }
-  const std::string sums = expressions_.address(*sync.c.array, sync.c.base);
-  out_.line(sync.kind == Kind::start
-                ? fmt::format("{}<{}>({});", expressions_.call("start_wgmma"), sync.width, sums)
-                : fmt::format("{}<{}, {}>({});", expressions_.call("wait_for_wgmma"), sync.pending,
-                              sync.width, sums));
+  out_.line(fmt::format("{}<{}, {}>({});", expressions_.call("wait_for_wgmma"), wait.pending,
+                        wait.width, expressions_.address(*wait.sum.array, wait.sum.base)));
+}
+
+void Emitter::fence_products(const Fence& fence) {
+  if (!fence.sum.array) return out_.line(expressions_.call("fence_wgmma") + "();");
+  out_.line(fmt::format("{}<{}>({});", expressions_.call("start_wgmma"), fence.width,
+                        expressions_.address(*fence.sum.array, fence.sum.base)));
 }
 
 }  // namespace tessera::codegen::cuda

@@ -234,23 +234,6 @@ $if moves_registers
 $end
 }
 )"},
-    {"commit_pieces", "", R"(
-// Closes the group of the pieces that stand for bulk copies before sm_90.
-__device__ __forceinline__ void commit_pieces() {
-$if not has_bulk_copies
-  asm volatile("cp.async.commit_group;" ::: "memory");
-$end
-}
-)"},
-    {"wait_for_pieces", "", R"(
-// Before sm_90, waits until at most kPending groups of pieces are in flight.
-template <int kPending>
-__device__ __forceinline__ void wait_for_pieces() {
-$if not has_bulk_copies
-  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
-$end
-}
-)"},
 };
 
 }  // namespace

@@ -10,10 +10,6 @@ namespace {
 
 constexpr std::string_view kPrefix = "wgmma_n";
 
-DType right_dtype(const Wgmma& wgmma) {
-  return wgmma.right.first.array->dtype;
-}
-
 /// As PTX names it.
 std::string ptx_name(DType dtype) {
   return dtype == DType::f32 ? "tf32" : dtype == DType::i8 ? "s8" : std::string(name(dtype));
@@ -50,8 +46,8 @@ std::string operand_lines(const std::vector<std::string>& list, int indent) {
 
 }  // namespace
 
-std::string wgmma_name(const Wgmma& wgmma) {
-  const DType a = wgmma.left_dtype(), b = right_dtype(wgmma);
+std::string wgmma_name(const Mma& wgmma) {
+  const DType a = wgmma.left_dtype(), b = wgmma.right_dtype();
   std::string text = fmt::format("{}{}_{}", kPrefix, wgmma.columns(), cuda_name(a));
   if (a != b) text += fmt::format("_{}", cuda_name(b));
   if (wgmma.a.array) text += "_ra";
@@ -64,8 +60,8 @@ bool is_wgmma_name(std::string_view name) {
   return name.starts_with(kPrefix);
 }
 
-std::string wgmma_text(const Wgmma& wgmma) {
-  const DType a = wgmma.left_dtype(), b = right_dtype(wgmma);
+std::string wgmma_text(const Mma& wgmma) {
+  const DType a = wgmma.left_dtype(), b = wgmma.right_dtype();
   const int64_t n = wgmma.columns(), k = wgmma.right.depth(), sums = n / 2;
   const bool integers = a == DType::i8, in_registers = wgmma.a.array != nullptr;
   const std::string_view sum = integers ? "int" : "float";

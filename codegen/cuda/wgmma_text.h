@@ -11,10 +11,10 @@ namespace tessera::codegen::cuda {
 
 /// Of the device function that issues the instruction: "wgmma_n128_bf16", with "_ra" for a left operand
 /// in registers, "_ta" and "_tb" for transposed ones.
-std::string wgmma_name(const Wgmma& wgmma);
+std::string wgmma_name(const Mma& wgmma);
 /// True for the names of such functions, which no variable of a kernel may have.
 bool is_wgmma_name(std::string_view name);
 /// The function's text. It names the type u64.
-std::string wgmma_text(const Wgmma& wgmma);
+std::string wgmma_text(const Mma& wgmma);
 
 }  // namespace tessera::codegen::cuda

@@ -94,16 +94,6 @@ void look_at_operands(const ir::Body& body, std::set<int>& operands) {
   }
 }
 
-/// True if a tensor store of the body reads a tile of the ring.
-bool stores_from(int ring, const ir::Body& body) {
-  return std::any_of(body.begin(), body.end(), [&](const ir::Stmt& stmt) {
-    return any_in(stmt, [&](const ir::Stmt& inner) {
-      const auto* copy = std::get_if<ir::Copy>(&inner.node);
-      return copy != nullptr && storage_of(*copy->from.buffer).ring == ring;
-    });
-  });
-}
-
 bool meet(const std::set<int>& a, const std::set<int>& b) {
   return std::any_of(a.begin(), a.end(), [&](int id) { return b.contains(id); });
 }
@@ -203,7 +193,7 @@ void TileLowering::init_rings(SourceLoc loc) {
         emit({MbarrierInit{all}, loc});
       }
     }
-    emit({ProxyFence{}, loc});
+    emit({Fence{Fence::Of::shared}, loc});
   });
 }
 
@@ -214,7 +204,7 @@ void TileLowering::lower(const ir::Roles& roles, SourceLoc loc) {
   // What all threads have stored is there, and so are the mbarriers of the blocks that fill together.
   const bool meets_cluster = std::any_of(rings_.begin(), rings_.end(),
                                          [](const RingState& ring) { return ring.blocks > 1; });
-  emit({Barrier{0, meets_cluster ? BarrierScope::cluster : BarrierScope::block}, loc});
+  emit({Barrier{meets_cluster ? BarrierScope::cluster : BarrierScope::block}, loc});
   const ThreadGroup block = group_;
   const VarRef of_block = thread_;
   RoleBodies node;
@@ -263,15 +253,6 @@ VarRef TileLowering::read_counter(const ArrayRef& counter, VarRef into, SourceLo
   return into;
 }
 
-void TileLowering::arrive(const Access& mbarrier, int blocks, SourceLoc loc) {
-  emit({WarpBarrier{}, loc});
-  const Expr lane = thread() % ir::index(kThreadsPerWarp);
-  const bool is_alone = blocks == 1;
-  when(is_alone ? ir::binary(ir::Op::eq, lane, ir::index(0)) : lane < ir::index(blocks), loc, [&] {
-    emit({MbarrierArrive{mbarrier, false, is_alone ? Expr() : lane}, loc});
-  });
-}
-
 void TileLowering::lower(const ir::RingTurn& turn, SourceLoc loc) {
   RingState& ring = rings_[static_cast<size_t>(turn.ring)];
   emit({Comment{fmt::format("{} ring {}", turn.fills ? "fill" : "take", turn.ring)}, loc});
@@ -284,19 +265,16 @@ void TileLowering::lower(const ir::RingTurn& turn, SourceLoc loc) {
   } else {
     emit({MbarrierWait{element(ring.full, stage), rounds}, loc});
     // Pieces are there when others know it, so those who read fence them.
-    if (ring.fences_takes) emit({ProxyFence{}, loc});
+    if (ring.fences_takes) emit({Fence{Fence::Of::shared}, loc});
   }
   lower_body(turn.body);
-  if (stores_from(turn.ring, turn.body)) emit({StoreWait{0, true}, loc});
   if (turn.fills) {
-    if (ring.fences_fills) emit({ProxyFence{}, loc});
-    if (ring.has_pieces) emit({MbarrierArrive{ring.filled, true}, loc});
+    if (ring.fences_fills) emit({Fence{Fence::Of::shared}, loc});
+    if (ring.has_pieces) emit({MbarrierArrive{.at = ring.filled, .after_copies = true}, loc});
   }
-  if (turn.fills) {
-    arrive(element(ring.full, stage), 1, loc);
-  } else {
-    arrive(element(ring.empty, stage), ring.blocks, loc);
-  }
+  emit({MbarrierArrive{.at = element(turn.fills ? ring.full : ring.empty, stage),
+                       .of_warp_at = turn.fills ? 1 : ring.blocks},
+        loc});
   const Expr next = stage + ir::index(1);
   const Expr is_last =
       ir::binary(ir::Op::eq, next, ir::index(kernel_.rings[static_cast<size_t>(turn.ring)].stages));

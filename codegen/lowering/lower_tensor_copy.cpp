@@ -55,9 +55,7 @@ void TileLowering::write_map(const ir::BufferRef& tensor, SourceLoc loc) {
   write.to = place_of_map(*tensor, loc);
   const Expr is_first_warp = thread() < ir::index(kThreadsPerWarp);
   when(group_.count > kThreadsPerWarp ? is_first_warp : Expr(), loc, [&] {
-    const Access at = write.to;
     emit({std::move(write), loc});
-    emit({AcquireMap{at}, loc});
   });
 }
 

@@ -36,7 +36,7 @@ void TileLowering::lower_tensor_store(const ir::Copy& copy, SourceLoc loc) {
   store.to.indices = store.coordinates;
   store.adds = copy.adds;
   when(is_started, loc, [&] { emit({std::move(store), loc}); });
-  emit({StoreCommit{copy.token}, loc});
+  emit({Commit{Work::stores, copy.token}, loc});
 }
 
 }  // namespace tessera::codegen

@@ -73,10 +73,14 @@ class TileLowering {
   void lower(const ir::Print& print, SourceLoc loc);
   void lower(const ir::Dependency& dependency, SourceLoc loc) { emit({dependency, loc}); }
   void lower(const ir::ExternCall& call, SourceLoc loc);
-  void lower(const ir::AsyncCommit&, SourceLoc loc) { emit({AsyncCommit{}, loc}); }
-  void lower(const ir::AsyncWait& wait, SourceLoc loc) { emit({AsyncWait{wait.pending}, loc}); }
+  void lower(const ir::AsyncCommit& commit, SourceLoc loc) {
+    emit({Commit{Work::copies, commit.group}, loc});
+  }
+  void lower(const ir::AsyncWait& wait, SourceLoc loc) {
+    emit({Await{Work::copies, wait.pending, false, wait.group}, loc});
+  }
   void lower(const ir::StoreWait& wait, SourceLoc loc) {
-    emit({StoreWait{0, wait.of_reads, wait.token}, loc});
+    emit({Await{Work::stores, 0, wait.of_reads, wait.token}, loc});
   }
   void lower(const ir::Break& leave, SourceLoc loc);
   void lower(const ir::Return& leave, SourceLoc loc);
@@ -198,8 +202,6 @@ class TileLowering {
   void look_at_rings();
   void init_rings(SourceLoc loc);
   VarRef read_counter(const ArrayRef& counter, VarRef into, SourceLoc loc);
-  /// The warp arrives at the mbarrier of this block, or of the first `blocks` of the cluster.
-  void arrive(const Access& mbarrier, int blocks, SourceLoc loc);
 
   // building blocks
   VarRef new_var(std::string name, DType type, ir::VarKind kind, Expr lower = {}, Expr upper = {});

@@ -102,7 +102,7 @@ class ReachCheck {
            "no return_if before it", hint, *any_left_, stmt);
     }
     // Bulk copies complete when all warps have committed their group.
-    const bool commits_bulk = copies_in_bulk_ && has_order(stmt, Order::Kind::commit);
+    const bool commits_bulk = copies_in_bulk_ && has_order(stmt, Order::Kind::commit, Work::copies);
     if (commits_bulk && apart_ != nullptr) {
       fail("SYNC_DIVERGENT",
            "an asynchronous copy that some threads may never start, in a kernel that copies in "
@@ -110,7 +110,7 @@ class ReachCheck {
            "conditions and loop bounds that are the same for the whole block",
            "copy outside of the condition, or leave out bulk()", *apart_, stmt);
     }
-    const bool is_copy = commits_bulk || has_order(stmt, Order::Kind::commit_stores);
+    const bool is_copy = commits_bulk || has_order(stmt, Order::Kind::commit, Work::stores);
     if (left_ != nullptr && (is_copy || waits(stmt))) {
       fail(code,
            meets(stmt, Group::block) || meets(stmt, Group::cluster) || meets(stmt, Group::grid)
@@ -135,8 +135,6 @@ class ReachCheck {
         case Order::Kind::proxy_fence:
         case Order::Kind::commit:
         case Order::Kind::await:
-        case Order::Kind::commit_stores:
-        case Order::Kind::await_stores:
         case Order::Kind::previous_kernel:
         case Order::Kind::next_kernel:
         case Order::Kind::leave:

@@ -54,7 +54,8 @@ class ProxyFences {
             state_ = after;
           });
       if (!is_due(body[i])) continue;
-      const Stmt fence{ProxyFence{state_.written_target}, body[i].loc, body[i].manual_sync};
+      const Stmt fence{Fence{state_.written_target ? Fence::Of::global : Fence::Of::shared},
+                       body[i].loc, body[i].manual_sync};
       state_.fence();
       body.insert(body.begin() + static_cast<std::ptrdiff_t>(i), fence);
       ++i;
@@ -109,13 +110,13 @@ class ProxyFences {
       }
       state_.written_target = state_.written_target || targets_.contains(&array);
     });
-    if (has_order(stmt, Order::Kind::await)) {
+    if (has_order(stmt, Order::Kind::await, Work::copies)) {
       state_.written = state_.written || state_.in_flight;
       state_.written_source = state_.written_source || state_.in_flight_source;
     }
-    const auto* const fence = std::get_if<ProxyFence>(&stmt.node);
-    if (fence == nullptr) return;
-    const bool target = state_.written_target && !fence->of_global;
+    const auto* const fence = std::get_if<Fence>(&stmt.node);
+    if (fence == nullptr || fence->of == Fence::Of::registers) return;
+    const bool target = state_.written_target && fence->of != Fence::Of::global;
     state_.fence();
     state_.written_target = target;
   }

@@ -30,10 +30,7 @@ void finish_maps(const Program& program, Body& body) {
       write->map = map;
     }
     if (write->map) continue;
-    TESSERA_CHECK(i + 1 < body.size() && std::holds_alternative<AcquireMap>(body[i + 1].node),
-                  "a written map is acquired at once");
-    const auto at = body.begin() + static_cast<std::ptrdiff_t>(i);
-    body.erase(at, at + 2);  // and its AcquireMap
+    body.erase(body.begin() + static_cast<std::ptrdiff_t>(i));
     --i;
   }
 }

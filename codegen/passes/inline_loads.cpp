@@ -21,7 +21,6 @@ bool keeps_accesses_apart(const Order& order) {
   switch (order.kind) {
     case Order::Kind::converge:
     case Order::Kind::commit:  // of started copies
-    case Order::Kind::commit_stores:
       return false;
     case Order::Kind::exchange:
     case Order::Kind::barrier:
@@ -30,7 +29,6 @@ bool keeps_accesses_apart(const Order& order) {
     case Order::Kind::fence:
     case Order::Kind::proxy_fence:
     case Order::Kind::await:
-    case Order::Kind::await_stores:
     case Order::Kind::previous_kernel:
     case Order::Kind::next_kernel:
     case Order::Kind::leave:

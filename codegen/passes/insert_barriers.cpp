@@ -25,8 +25,10 @@ constexpr int64_t kMaxRounds = 16;  // loops up to this length are followed to t
 /// How a statement changes the pending state of a group's threads, apart from its accesses; nothing
 /// if it does not.
 std::optional<Order> pending_order(const Stmt& stmt, const ThreadGroup& group) {
-  const auto* named = std::get_if<NamedBarrier>(&stmt.node);
-  if (named != nullptr && named->threads < group.count) return std::nullopt;
+  const auto* barrier = std::get_if<Barrier>(&stmt.node);
+  if (barrier != nullptr && barrier->is_named() && barrier->threads < group.count) {
+    return std::nullopt;
+  }
   std::optional<Order> result;
   any_order(stmt, [&](const Order& order) {
     switch (order.kind) {
@@ -35,8 +37,6 @@ std::optional<Order> pending_order(const Stmt& stmt, const ThreadGroup& group) {
         break;
       case Order::Kind::commit:
       case Order::Kind::await:
-      case Order::Kind::commit_stores:
-      case Order::Kind::await_stores:
         result = order;
         break;
       case Order::Kind::wait:
@@ -64,10 +64,8 @@ bool contains_order(const Stmt& stmt, const ThreadGroup& group) {
 }
 
 int reason_of(const Stmt& stmt) {
-  if (const auto* barrier = std::get_if<Barrier>(&stmt.node)) return barrier->reason;
-  if (const auto* barrier = std::get_if<WarpBarrier>(&stmt.node)) return barrier->reason;
-  if (const auto* barrier = std::get_if<NamedBarrier>(&stmt.node)) return barrier->reason;
-  return 0;
+  const auto* barrier = std::get_if<Barrier>(&stmt.node);
+  return barrier == nullptr ? 0 : barrier->reason;
 }
 
 class BarrierPlanner {
@@ -137,18 +135,14 @@ class BarrierPlanner {
     if (const Parting* parting = parting_of(conflict.order)) divergent(conflict, *parting);
     inserted_.push_back(conflict);
     const auto reason = static_cast<int>(inserted_.size());
-    Stmt stmt;
-    if (conflict.order != Group::block) {
-      stmt.node = WarpBarrier{reason};
-    } else if (role_ == nullptr) {
-      stmt.node = Barrier{reason};
-    } else if (role_->threads.count <= kThreadsPerWarp) {
-      stmt.node = WarpBarrier{reason};
-    } else {
-      stmt.node = NamedBarrier{id_of(*role_, conflict), role_->threads.count, false, reason};
+    const bool is_one_warp = role_ != nullptr && role_->threads.count <= kThreadsPerWarp;
+    Barrier result{.scope = BarrierScope::block, .reason = reason};
+    if (conflict.order != Group::block || is_one_warp) {
+      result.scope = BarrierScope::warp;
+    } else if (role_ != nullptr) {
+      result = {BarrierScope::named, reason, id_of(*role_, conflict), role_->threads.count};
     }
-    stmt.loc = conflict.after->loc;
-    return stmt;
+    return {result, conflict.after->loc};
   }
 
   /// The named barrier of a role: the first free id.
@@ -157,7 +151,8 @@ class BarrierPlanner {
     if (id != 0) return id;
     std::set<int> used;
     walk(program_.body, [&](const Stmt& stmt) {
-      if (const auto* named = std::get_if<NamedBarrier>(&stmt.node)) used.insert(named->id);
+      const auto* other = std::get_if<Barrier>(&stmt.node);
+      if (other != nullptr && other->is_named()) used.insert(other->id);
     });
     for (const auto& [other, taken] : ids_) used.insert(taken);
     for (id = 1; used.contains(id);) ++id;
@@ -354,14 +349,11 @@ class BarrierPlanner {
       const int reason = reason_of(stmt);
       if (reason == 0) return;
       const Conflict& why = inserted_[static_cast<size_t>(reason - 1)];
-      const bool of_warp = std::holds_alternative<WarpBarrier>(stmt.node);
-      const bool is_named = std::holds_alternative<NamedBarrier>(stmt.node);
+      const BarrierScope scope = std::get<Barrier>(stmt.node).scope;
+      const bool of_warp = scope == BarrierScope::warp;
       result.push_back(fmt::format("{}: {}: '{}' is {} here and {} at {} by another thread{}",
-                                   to_string(why.after->loc),
-                                   of_warp    ? "warp barrier"
-                                   : is_named ? "named barrier"
-                                              : "barrier",
-                                   why.after->array->name, why.after->writes ? "written" : "read",
+                                   to_string(why.after->loc), name(scope), why.after->array->name,
+                                   why.after->writes ? "written" : "read",
                                    why.before->writes ? "written" : "read",
                                    to_string(why.before->loc), of_warp ? " of the warp" : ""));
     });

@@ -34,12 +34,12 @@ void insert_cluster_exit_barrier(Program& program) {
   const SourceLoc loc = body[end - 1].loc;
   // There must be no other arrival between an arrival and its wait.
   if (end == body.size() || meets) {
-    body.push_back({Barrier{0, BarrierScope::cluster}, loc});
+    body.push_back({Barrier{BarrierScope::cluster}, loc});
     return;
   }
   body.insert(body.begin() + static_cast<std::ptrdiff_t>(end),
-              {Barrier{0, BarrierScope::cluster_arrive}, loc});
-  body.push_back({Barrier{0, BarrierScope::cluster_wait}, loc});
+              {Barrier{BarrierScope::cluster_arrive}, loc});
+  body.push_back({Barrier{BarrierScope::cluster_wait}, loc});
 }
 
 }  // namespace tessera::codegen

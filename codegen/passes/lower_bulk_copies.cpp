@@ -8,6 +8,7 @@
 #include "codegen/analysis/overwritten_stores.h"
 #include "codegen/thread_ir/walk.h"
 #include "dsl/base/error.h"
+#include "dsl/base/target_facts.h"
 
 namespace tessera::codegen {
 namespace {
@@ -49,7 +50,9 @@ class BulkCopyLowering {
         const bool is_piece = effect.in_flight && effect.proxy == Proxy::generic;
         has_pieces_ = has_pieces_ || is_piece;
       });
-      has_bulk_copies_ = has_bulk_copies_ || std::holds_alternative<BulkCopy>(stmt.node);
+      // Before sm_90 pieces stand for bulk copies.
+      has_pieces_ = has_pieces_ || (std::holds_alternative<BulkCopy>(stmt.node) &&
+                                    !facts_of(program.target).has_bulk_copies);
     });
     fences_ = overwrites_stores(program.body);
     committed_ = counter("committed");
@@ -66,7 +69,7 @@ class BulkCopyLowering {
       Access all = mbarrier(ir::index(0));
       all.width = static_cast<int>(mbarriers_->size);
       emit(MbarrierInit{all});
-      emit(ProxyFence{});
+      emit(Fence{});
     }));
     emit(Barrier{});
     emit(Declare{committed_, true});
@@ -98,12 +101,13 @@ class BulkCopyLowering {
         for_each_panel(*store, store->from, false, emit_part);
       } else if (!mbarriers_) {
         result.push_back(std::move(stmt));
-      } else if (std::holds_alternative<AsyncCommit>(stmt.node)) {
+      } else if (has_order(stmt, Order::Kind::commit, Work::copies)) {
         commit(groups);
-        if (has_groups()) emit(AsyncCommit{!has_pieces_});
-      } else if (const auto* wait = std::get_if<AsyncWait>(&stmt.node)) {
-        wait_until(wait->pending, groups);
-        if (has_groups()) emit(AsyncWait{wait->pending, !has_pieces_});
+        if (has_pieces_) emit(Commit{});
+      } else if (has_order(stmt, Order::Kind::await, Work::copies)) {
+        const int pending = most_in_flight(stmt);
+        wait_until(pending, groups);
+        if (has_pieces_) emit(Await{Work::copies, pending});
       } else if (const auto* leave = std::get_if<Return>(&stmt.node)) {
         // A block must not end before its bulk copies.
         emit(branch(leave->condition, [&] {
@@ -114,7 +118,7 @@ class BulkCopyLowering {
         const bool is_barrier = has_order(stmt, Order::Kind::barrier) ||
                                 has_order(stmt, Order{Order::Kind::arrive, Group::cluster}) ||
                                 has_order(stmt, Order{Order::Kind::wait, Group::cluster});
-        if (fences_ && is_barrier) emit(ProxyFence{});
+        if (fences_ && is_barrier) emit(Fence{});
         result.push_back(std::move(stmt));
       }
       groups = after;
@@ -221,7 +225,7 @@ class BulkCopyLowering {
       store.from = {zeros, ir::index(0)};
       emit(std::move(store));
     });
-    emit(ProxyFence{});
+    emit(Fence{});
   }
 
   void commit(GroupsInFlight groups) {
@@ -333,11 +337,7 @@ class BulkCopyLowering {
   Program& program_;
   const ArrayRef mbarriers_;
   ArrayRef committed_, awaited_;
-  /// True if a copy is, or stands before sm_90 for, copies of pieces.
-  bool has_groups() const { return has_pieces_ || has_bulk_copies_; }
-
   bool has_pieces_ = false;  // some copies keep their groups
-  bool has_bulk_copies_ = false;
   bool fences_ = false;
   Body* into_ = nullptr;
   SourceLoc loc_;

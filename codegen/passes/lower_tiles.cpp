@@ -116,20 +116,20 @@ void TileLowering::lower(const ir::Loop& loop, SourceLoc loc) {
 void TileLowering::lower(const ir::Sync& sync, SourceLoc loc) {
   switch (sync.kind) {
     case ir::SyncKind::warp:
-      return emit({WarpBarrier{}, loc});
+      return emit({Barrier{BarrierScope::warp}, loc});
     case ir::SyncKind::block:
-      if (role_ < 0) return emit({Barrier{0, BarrierScope::block}, loc});
-      if (group_.count <= kThreadsPerWarp) return emit({WarpBarrier{}, loc});
+      if (role_ < 0) return emit({Barrier{BarrierScope::block}, loc});
+      if (group_.count <= kThreadsPerWarp) return emit({Barrier{BarrierScope::warp}, loc});
       if (role_ >= kMaxNamedBarriers) {
         fail("NAMED_BARRIERS", "a barrier of one more role", loc,
              fmt::format("at most {} of a block", kMaxNamedBarriers), fmt::format("{}", role_ + 1));
       }
-      return emit({NamedBarrier{role_ + 1, group_.count}, loc});
+      return emit({Barrier{BarrierScope::named, 0, role_ + 1, group_.count}, loc});
     case ir::SyncKind::cluster:
-      return emit({Barrier{0, BarrierScope::cluster}, loc});
+      return emit({Barrier{BarrierScope::cluster}, loc});
     case ir::SyncKind::grid:
       result_.program.cooperative = true;
-      return emit({Barrier{0, BarrierScope::grid}, loc});
+      return emit({Barrier{BarrierScope::grid}, loc});
   }
 }
 

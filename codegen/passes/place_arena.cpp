@@ -196,7 +196,7 @@ std::vector<std::string> place_arena(Program& program) {
     notes.push_back(fmt::format("{}: all copies are awaited behind it: their tiles make place",
                                 to_string(loc)));
     program.body.insert(program.body.begin() + static_cast<std::ptrdiff_t>(*at) + 1,
-                        Stmt{AsyncWait{}, loc});
+                        Stmt{Await{}, loc});
   }
   return notes;
 }

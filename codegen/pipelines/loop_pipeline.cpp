@@ -18,7 +18,8 @@ class WaitCheck {
 
   void run(const ir::Body& body) const {
     for (const ir::Stmt& stmt : body) {
-      if (has_order(stmt, Order::Kind::commit) || has_order(stmt, Order::Kind::await)) {
+      if (has_order(stmt, Order::Kind::commit, Work::copies) ||
+          has_order(stmt, Order::Kind::await, Work::copies)) {
         fail("an asynchronous copy or a wait inside a pipelined loop", stmt.loc);
       }
       const auto* inner = std::get_if<ir::Loop>(&stmt.node);

@@ -140,7 +140,7 @@ class MmaLowering : public ProductLowering {
         unrolled("n", column_tiles_, [&](const Expr& column) {
           const Expr slot = row * ir::index(sum.row_pitch) + column * ir::index(4);
           const Slice c{sum.array, simplify(ir::index(sum.first) + slot)};
-          emit(Mma{c, tile_of(a, row), tile_of(b, column)});
+          emit(Mma{.c = c, .a = tile_of(a, row), .b = tile_of(b, column)});
         });
       });
     });

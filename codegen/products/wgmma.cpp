@@ -4,7 +4,7 @@
 // it lies in registers as layout::wgmma_left says. Both need a swizzle of the hardware. The sum lies as
 // layout::wgmma_accumulator says. The grid counts groups of four warps and has as many rows as possible.
 //
-// All steps of k of all parts of the product are issued as one group, then awaited. For 8-bit floats the hardware keeps 13
+// All steps of k of all parts of the product are issued as one group; waits/ places its wait. For 8-bit floats the hardware keeps 13
 // bits of a sum, so sums are promoted: each run of `promote` along k is summed from 0 in separate registers and then added.
 
 #include "codegen/products/wgmma.h"
@@ -276,8 +276,6 @@ class WgmmaLowering : public ProductLowering {
   }
 
  private:
-  using Sync = WgmmaSync::Kind;
-
   /// The registers of a product or of a part of one: the first, and the slots between tiles of 64 rows.
   struct Sum {
     ArrayRef array;
@@ -294,7 +292,7 @@ class WgmmaLowering : public ProductLowering {
 
   void product(const Sum& sum, int64_t begin, int64_t end) {
     const Slice whole{sum.array, ir::index(0)};
-    emit(WgmmaSync{Sync::start, whole, sum.array->size});
+    emit(Fence{Fence::Of::registers, whole, sum.array->size});
     for (int64_t step = begin; step < end; ++step) {
       for (int64_t tile = 0; tile < row_tiles_; ++tile) {
         int64_t column = 0;
@@ -304,12 +302,11 @@ class WgmmaLowering : public ProductLowering {
         }
       }
     }
-    emit(WgmmaSync{Sync::commit, {}});
-    emit(WgmmaSync{Sync::wait, whole, sum.array->size});
+    emit(Commit{Work::products});
   }
 
   void instruction(const Sum& sum, int64_t step, int64_t tile, int64_t column, int64_t n) {
-    Wgmma node;
+    Mma node;
     node.c = {sum.array, ir::index(sum.first + tile * sum.pitch + column / 2)};
     const Expr depth = ir::index(step * depth_);
     if (gemm_.a.buffer->space == ir::Space::fragment) {

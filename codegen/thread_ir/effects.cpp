@@ -45,26 +45,17 @@ class ThreadDescription {
     order(Order::Kind::converge, Group::warp);
   }
   void operator()(const Mma& mma) const {
-    slice(mma.c, 4, Reads::yes, Writes::yes);
-    slice(mma.a, 4 * mma.depth(), Reads::yes, Writes::no, RegisterUse::multiplied);
-    slice(mma.b, 2 * mma.depth(), Reads::yes, Writes::no, RegisterUse::multiplied);
-    order(Order::Kind::converge, Group::warp);
-  }
-  void operator()(const Wgmma& mma) const {
-    slice(mma.c, mma.columns() / 2, Reads::yes, Writes::yes);
-    slice(mma.a, 4 * mma.right.depth() / 8, Reads::yes, Writes::no, RegisterUse::multiplied);
+    const int e = mma.per_register();
+    slice(mma.c, mma.sums(), Reads::yes, Writes::yes);
+    slice(mma.a, 4 * e, Reads::yes, Writes::no, RegisterUse::multiplied);
+    slice(mma.b, 2 * e, Reads::yes, Writes::no, RegisterUse::multiplied);
     for (const SharedMatrix* matrix : {&mma.left, &mma.right}) {
       if (!matrix->first.array) continue;
       out_.memory(
           {.access = matrix->first, .proxy = Proxy::async, .by = Group::warp, .matrix = matrix});
     }
-    order(Order::Kind::converge, Group::block);
+    order(Order::Kind::converge, mma.is_of_group() ? Group::block : Group::warp);
   }
-  void operator()(const WgmmaSync& sync) const {
-    slice(sync.c, sync.width, Reads::yes, Writes::yes);
-    order(Order::Kind::converge, Group::block);
-  }
-  void operator()(const ProxyFence&) const { order(Order::Kind::proxy_fence, Group::thread); }
   void operator()(const For& loop) const {
     out_.evaluates(loop.begin);
     out_.evaluates(loop.end);
@@ -79,6 +70,12 @@ class ThreadDescription {
   }
   void operator()(const Barrier& barrier) const {
     switch (barrier.scope) {
+      case BarrierScope::warp:
+        return order(Order::Kind::barrier, Group::warp);
+      case BarrierScope::named:
+        return order(Order::Kind::barrier, Group::role);
+      case BarrierScope::named_arrive:
+        return order(Order::Kind::arrive, Group::role);
       case BarrierScope::block:
         return order(Order::Kind::barrier, Group::block);
       case BarrierScope::cluster:
@@ -90,10 +87,6 @@ class ThreadDescription {
       case BarrierScope::grid:
         return order(Order::Kind::barrier, Group::grid);
     }
-  }
-  void operator()(const WarpBarrier&) const { order(Order::Kind::barrier, Group::warp); }
-  void operator()(const NamedBarrier& barrier) const {
-    order(barrier.arrive ? Order::Kind::arrive : Order::Kind::barrier, Group::role);
   }
   void operator()(const RoleBodies& bodies) const {
     for (const RoleBodies::Role& role : bodies.roles) {
@@ -147,9 +140,19 @@ class ThreadDescription {
     out_.memory({.access = copy.from, .in_flight = true, .is_grouped = is_grouped});
     out_.memory({.access = copy.to, .writes = true, .in_flight = true, .is_grouped = is_grouped});
   }
-  void operator()(const AsyncCommit&) const { order(Order::Kind::commit, Group::thread); }
-  void operator()(const AsyncWait& wait) const {
-    out_.orders({Order::Kind::await, Group::thread, wait.pending});
+  void operator()(const Commit& commit) const {
+    if (commit.work == Work::products) return order(Order::Kind::converge, Group::block);
+    out_.orders({Order::Kind::commit, Group::thread, 0, commit.work});
+  }
+  void operator()(const Await& wait) const {
+    slice(wait.sum, wait.width, Reads::yes, Writes::yes);
+    if (wait.work == Work::products) return order(Order::Kind::converge, Group::block);
+    out_.orders({Order::Kind::await, Group::thread, wait.pending, wait.work});
+  }
+  void operator()(const Fence& fence) const {
+    slice(fence.sum, fence.width, Reads::yes, Writes::yes);
+    if (fence.of == Fence::Of::registers) return order(Order::Kind::converge, Group::block);
+    order(Order::Kind::proxy_fence, Group::thread);
   }
   void operator()(const Return& leave) const {
     out_.evaluates(leave.condition);
@@ -162,10 +165,10 @@ class ThreadDescription {
   void operator()(const MbarrierInit& init) const {
     out_.memory({.access = init.at, .writes = true});
   }
-  void operator()(const MbarrierExpect& expect) const { change(expect.at); }
   void operator()(const MbarrierArrive& arrive) const {
+    if (arrive.of_warp_at > 0) order(Order::Kind::barrier, Group::warp);
     evaluate(arrive.rank);
-    change(arrive.at, static_cast<bool>(arrive.rank));
+    change(arrive.at, arrive.rank || arrive.of_warp_at > 1);
     order(Order::Kind::arrive, Group::thread);
   }
   void operator()(const MbarrierWait& wait) const {
@@ -223,14 +226,7 @@ class ThreadDescription {
     for (const Expr& extent : write.extents) out_.evaluates(extent);
     for (const Expr& stride : write.strides) out_.evaluates(stride);
     out_.memory({.access = write.to, .writes = true, .by = Group::warp});
-  }
-  void operator()(const AcquireMap& acquire) const {
-    out_.memory({.access = acquire.at, .by = Group::warp});
     order(Order::Kind::proxy_fence, Group::thread);
-  }
-  void operator()(const StoreCommit&) const { order(Order::Kind::commit_stores, Group::thread); }
-  void operator()(const StoreWait& wait) const {
-    out_.orders({Order::Kind::await_stores, Group::thread, wait.pending});
   }
 
  private:
@@ -291,10 +287,10 @@ bool uses_async_proxy(const Stmt& stmt) {
   return found;
 }
 
-int most_in_flight(const Stmt& stmt, Order::Kind kind) {
+int most_in_flight(const Stmt& stmt, Work work) {
   int pending = 0;
   any_order(stmt, [&](const Order& order) {
-    if (order.kind == kind) pending = order.pending;
+    if (order.kind == Order::Kind::await && order.work == work) pending = order.pending;
     return false;
   });
   return pending;

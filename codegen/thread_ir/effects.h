@@ -74,7 +74,7 @@ class EffectReceiver {
 
 /// Reports the effects of `stmt` to `out`.
 ///
-///   effects({WarpBarrier{}}, out);  // out.orders({Order::Kind::barrier, Group::warp})
+///   effects({Barrier{}}, out);  // out.orders({Order::Kind::barrier, Group::block})
 void effects(const Stmt& stmt, EffectReceiver& out);
 
 // ---- one kind of effect at a time
@@ -190,6 +190,11 @@ bool any_order(const Stmt& stmt, const Predicate& holds) {
 inline bool has_order(const Stmt& stmt, Order::Kind kind) {
   return any_order(stmt, [&](const Order& order) { return order.kind == kind; });
 }
+/// True if the statement commits, or awaits, groups of that work.
+inline bool has_order(const Stmt& stmt, Order::Kind kind, Work work) {
+  return any_order(stmt,
+                   [&](const Order& order) { return order.kind == kind && order.work == work; });
+}
 inline bool has_order(const Stmt& stmt, const Order& wanted) {
   return any_order(stmt, [&](const Order& order) { return order == wanted; });
 }
@@ -199,9 +204,8 @@ bool outlives_its_values(const Stmt& stmt);
 
 /// True if the statement starts accesses that go through the async proxy.
 bool uses_async_proxy(const Stmt& stmt);
-/// The number of groups that may be in flight after the statement if it waits for groups by an order of `kind`;
-/// else 0.
-int most_in_flight(const Stmt& stmt, Order::Kind kind = Order::Kind::await);
+/// The number of groups of `work` that may be in flight after the statement if it waits for such; else 0.
+int most_in_flight(const Stmt& stmt, Work work = Work::copies);
 
 /// True if a body inside the statement may run more than once: a loop.
 bool repeats(const Stmt& stmt);

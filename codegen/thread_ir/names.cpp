@@ -18,6 +18,12 @@ std::string_view name(Bounds bounds) {
 
 std::string_view name(BarrierScope scope) {
   switch (scope) {
+    case BarrierScope::warp:
+      return "warp barrier";
+    case BarrierScope::named:
+      return "named barrier";
+    case BarrierScope::named_arrive:
+      return "arrive at named barrier";
     case BarrierScope::block:
       return "barrier";
     case BarrierScope::cluster:
@@ -28,6 +34,18 @@ std::string_view name(BarrierScope scope) {
       return "wait at the cluster barrier";
     case BarrierScope::grid:
       return "grid barrier";
+  }
+  return "?";
+}
+
+std::string_view name(Work work) {
+  switch (work) {
+    case Work::copies:
+      return "copies";
+    case Work::stores:
+      return "stores";
+    case Work::products:
+      return "products";
   }
   return "?";
 }

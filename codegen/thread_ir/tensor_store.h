@@ -10,9 +10,9 @@ namespace tessera::codegen {
 /// Starts storing a box of a tensor from shared memory, where its rows follow each other with the swizzle of the
 /// map; what is outside of the tensor is dropped. With `adds` the engine adds each element to that of the tensor,
 /// each by itself indivisible. All lanes of the warp name the same box; lane 0 starts the store, in a group that
-/// its next StoreCommit closes.
+/// its next Commit of stores closes.
 ///
-/// Nothing may write the elements of `from` until a StoreWait for their group; those of the tensor are in memory
+/// Nothing may write the elements of `from` until an Await for their group; those of the tensor are in memory
 /// after one that awaits more than reads. Until lower_bulk_copies the box is a whole tile, in the layout of its
 /// array.
 struct TensorStore {
@@ -21,17 +21,6 @@ struct TensorStore {
   Access from;                    // its first 16 bytes
   Access to;                      // the tensor: `coordinates` say where
   bool adds = false;
-};
-/// Closes the group of the tensor stores that this thread started since its last one.
-struct StoreCommit {
-  int token = -1;  // number of the author's token, -1 = nobody waits for it by name
-};
-/// Waits until at most `pending` groups of tensor stores of this thread are in flight. With `of_reads` only their
-/// sources have been read, so that they may be written again.
-struct StoreWait {
-  int pending = 0;
-  bool of_reads = false;
-  int token = -1;  // until await_stores: the group to wait for, in place of `pending`
 };
 
 }  // namespace tessera::codegen

@@ -210,15 +210,14 @@ class Verifier : EffectReceiver {
             "no barrier of the block stands in a role", role_ == nullptr ? "" : role_->name);
     require(role_ == nullptr || order.kind != Order::Kind::leave,
             "no thread leaves the kernel in a role", role_ == nullptr ? "" : role_->name);
-    const bool closes_stores = order.kind == Order::Kind::commit_stores;
-    if (order.kind == Order::Kind::commit || closes_stores) {
-      in_flight_ = in_flight_ || (is_open_ && !closes_stores);
+    const bool is_of_copies = order.work == Work::copies;
+    if (order.kind == Order::Kind::commit) {
+      in_flight_ = in_flight_ || (is_open_ && is_of_copies);
       is_open_ = false;
     }
-    const bool awaits = order.kind == Order::Kind::await;
-    require(!is_open_ || !(awaits || order.kind == Order::Kind::await_stores),
-            "a group of accesses in flight is closed before a wait", "a wait");
-    if (awaits) in_flight_ = in_flight_ && order.pending > 0;
+    if (order.kind != Order::Kind::await) return;
+    require(!is_open_, "a group of accesses in flight is closed before a wait", "a wait");
+    if (is_of_copies) in_flight_ = in_flight_ && order.pending > 0;
   }
 
   // ---- rules
@@ -281,9 +280,6 @@ class Verifier : EffectReceiver {
               fmt::format("{} bytes", bulk->bytes()));
     } else if (const auto* wait = std::get_if<MbarrierWait>(&stmt.node)) {
       require(is_integer(wait->phase->type), "a phase is an integer", to_string(wait->phase));
-    } else if (const auto* expect = std::get_if<MbarrierExpect>(&stmt.node)) {
-      require(expect->bytes > 0 && expect->bytes % 16 == 0,
-              "an mbarrier expects whole pieces of 16 bytes", fmt::format("{}", expect->bytes));
     }
   }
   void verify_atomic(const Atomic& atomic) const {
@@ -310,7 +306,6 @@ class Verifier : EffectReceiver {
   void verify_mbarrier(const Stmt& stmt) {
     const Access* at = nullptr;
     if (const auto* init = std::get_if<MbarrierInit>(&stmt.node)) at = &init->at;
-    if (const auto* expect = std::get_if<MbarrierExpect>(&stmt.node)) at = &expect->at;
     if (const auto* arrive = std::get_if<MbarrierArrive>(&stmt.node)) at = &arrive->at;
     if (const auto* wait = std::get_if<MbarrierWait>(&stmt.node)) at = &wait->at;
     if (const auto* copy = std::get_if<BulkCopy>(&stmt.node)) {
@@ -334,8 +329,8 @@ class Verifier : EffectReceiver {
   }
 
   void verify_group_mma(const Stmt& stmt) const {
-    const auto* mma = std::get_if<Wgmma>(&stmt.node);
-    if (mma == nullptr) return;
+    const auto* mma = std::get_if<Mma>(&stmt.node);
+    if (mma == nullptr || !mma->is_of_group()) return;
     const ThreadGroup group = role_ == nullptr ? program_.block() : role_->threads;
     require(group.first % 128 + group.count % 128 == 0,
             "a product of four warps is issued by groups of 128 threads",
@@ -356,12 +351,13 @@ class Verifier : EffectReceiver {
   }
 
   void verify_barrier(const Stmt& stmt) const {
-    if (const auto* barrier = std::get_if<Barrier>(&stmt.node)) {
-      if (barrier->reason == 0) return;  // the author's are check_convergence's
+    const auto* barrier = std::get_if<Barrier>(&stmt.node);
+    if (barrier == nullptr) return;
+    if (barrier->scope == BarrierScope::block &&
+        barrier->reason != 0) {  // the author's are check_convergence's
       require(together_, "all threads of the block come to a barrier", "a barrier");
     }
-    const auto* barrier = std::get_if<NamedBarrier>(&stmt.node);
-    if (barrier == nullptr) return;
+    if (!barrier->is_named()) return;
     const std::string what =
         fmt::format("named barrier {} of {} threads", barrier->id, barrier->threads);
     require(barrier->id >= 1 && barrier->id <= kMaxNamedBarriers,

@@ -27,22 +27,18 @@ concept Leaf = (std::is_same_v<Node, Let> || std::is_same_v<Node, Load> ||
                 std::is_same_v<Node, Store> || std::is_same_v<Node, Atomic> ||
                 std::is_same_v<Node, Convert> || std::is_same_v<Node, Packed> ||
                 std::is_same_v<Node, LoadMatrix> || std::is_same_v<Node, Mma> ||
-                std::is_same_v<Node, Wgmma> || std::is_same_v<Node, WgmmaSync> ||
-                std::is_same_v<Node, ProxyFence> || std::is_same_v<Node, Barrier> ||
-                std::is_same_v<Node, WarpBarrier> || std::is_same_v<Node, NamedBarrier> ||
+                std::is_same_v<Node, Commit> || std::is_same_v<Node, Await> ||
+                std::is_same_v<Node, Fence> || std::is_same_v<Node, Barrier> ||
                 std::is_same_v<Node, Collective> || std::is_same_v<Node, Comment> ||
                 std::is_same_v<Node, Declare> || std::is_same_v<Node, Present> ||
                 std::is_same_v<Node, Assert> || std::is_same_v<Node, CheckIndices> ||
                 std::is_same_v<Node, Print> || std::is_same_v<Node, Dependency> ||
                 std::is_same_v<Node, ExternCall> || std::is_same_v<Node, AsyncCopy> ||
-                std::is_same_v<Node, AsyncCommit> || std::is_same_v<Node, AsyncWait> ||
                 std::is_same_v<Node, Return> || std::is_same_v<Node, Break> ||
-                std::is_same_v<Node, MbarrierInit> || std::is_same_v<Node, MbarrierExpect> ||
-                std::is_same_v<Node, MbarrierArrive> || std::is_same_v<Node, MbarrierWait> ||
-                std::is_same_v<Node, BulkCopy> || std::is_same_v<Node, TensorCopy> ||
-                std::is_same_v<Node, TensorStore> || std::is_same_v<Node, StoreCommit> ||
-                std::is_same_v<Node, StoreWait> || std::is_same_v<Node, WriteMap> ||
-                std::is_same_v<Node, AcquireMap>);
+                std::is_same_v<Node, MbarrierInit> || std::is_same_v<Node, MbarrierArrive> ||
+                std::is_same_v<Node, MbarrierWait> || std::is_same_v<Node, BulkCopy> ||
+                std::is_same_v<Node, TensorCopy> || std::is_same_v<Node, TensorStore> ||
+                std::is_same_v<Node, WriteMap>);
 
 /// Calls on_loop(For&), on_branch(If&) or on_roles(RoleBodies&) for a statement with bodies, else
 /// on_leaf(). For passes that depend on rounds, conditions and threads; others use walk() or

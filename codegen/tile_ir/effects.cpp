@@ -124,7 +124,9 @@ class TileDescription {
   void operator()(const ir::AsyncWait& wait) const {
     out_.orders({Order::Kind::await, Group::thread, wait.pending});
   }
-  void operator()(const ir::StoreWait&) const { order(Order::Kind::await_stores, Group::thread); }
+  void operator()(const ir::StoreWait&) const {
+    out_.orders({Order::Kind::await, Group::thread, 0, Work::stores});
+  }
   void operator()(const ir::Break& leave) const { out_.evaluates(leave.condition); }
   void operator()(const ir::Return& leave) const {
     out_.evaluates(leave.condition);
@@ -241,13 +243,16 @@ void for_each_use(const ir::Body& body, const BufferFn& fn) {
   for (const ir::Stmt& stmt : body) for_each_use(stmt, fn);
 }
 
-bool has_order(const ir::Stmt& stmt, Order::Kind kind) {
+bool has_order(const ir::Stmt& stmt, Order::Kind kind, Work work) {
   struct Receiver : TileEffectReceiver {
-    explicit Receiver(Order::Kind k) : wanted(k) {}
-    void orders(const Order& order) override { found = found || order.kind == wanted; }
-    Order::Kind wanted;
+    Receiver(Order::Kind k, Work w) : kind(k), work(w) {}
+    void orders(const Order& order) override {
+      found = found || (order.kind == kind && order.work == work);
+    }
+    const Order::Kind kind;
+    const Work work;
     bool found = false;
-  } receiver(kind);
+  } receiver(kind, work);
   effects(stmt, receiver);
   return receiver.found;
 }

@@ -61,7 +61,7 @@ void for_each_binding(const ir::Stmt& stmt, const Fn& fn) {
 }
 
 /// True if the statement itself has an Order of this kind.
-bool has_order(const ir::Stmt& stmt, Order::Kind kind);
+bool has_order(const ir::Stmt& stmt, Order::Kind kind, Work work = Work::copies);
 
 /// Calls fn(body) for each body inside a statement, not for those deeper down; `ir::Body&` of a
 /// statement that is not const.

@@ -11,7 +11,6 @@ namespace tessera::codegen {
 struct TileExpectations {
   bool are_roles_split = false;     // split_roles has run: no pipelined loop has a producer
   bool are_loops_serial = false;    // pipeline_loops has run: no loop is pipelined
-  bool are_groups_counted = false;  // count_async_groups has run: no wait names a group
   bool are_tiles_expanded = false;  // expand_tiles has run: no copy, no fill
   bool are_layouts_solved =
       false;  // solve_layouts has run: there is a plan to verify (verify_layouts.h)

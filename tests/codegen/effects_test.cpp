@@ -48,8 +48,8 @@ struct Receiver : EffectReceiver {
   void binds(const VarRef& var, const Expr*) override { say("binds:{}", var->name); }
   void declares(const ArrayRef& begun, bool) override { say("declares:{}", begun->name); }
   void orders(const Order& order) override {
-    say("orders:{}/{}/{}", static_cast<int>(order.kind), static_cast<int>(order.group),
-        order.pending);
+    say("orders:{}/{}/{}/{}", static_cast<int>(order.kind), static_cast<int>(order.group),
+        order.pending, name(order.work));
   }
   void observed() override { say("observed"); }
   void calls(const ir::ExternFunction& function) override { say("calls:{}", function.name); }
@@ -84,8 +84,9 @@ Access at(const ArrayRef& memory) {
   return {.array = memory, .offset = kZero, .indices = {}, .width = 8, .guard = {}};
 }
 
-std::string order(Order::Kind kind, Group group, int pending = 0) {
-  return fmt::format("orders:{}/{}/{}", static_cast<int>(kind), static_cast<int>(group), pending);
+std::string order(Order::Kind kind, Group group, int pending = 0, Work work = Work::copies) {
+  return fmt::format("orders:{}/{}/{}/{}", static_cast<int>(kind), static_cast<int>(group), pending,
+                     name(work));
 }
 
 }  // namespace
@@ -93,8 +94,8 @@ std::string order(Order::Kind kind, Group group, int pending = 0) {
 TEST_CASE("a copy in pieces is in flight in its group") {
   CHECK(text_of(AsyncCopy{at(kGlobal), at(kShared)}) ==
         "reads-in-flight-grouped:g writes-in-flight-grouped:s");
-  CHECK(text_of(AsyncCommit{}) == order(Order::Kind::commit, Group::thread));
-  CHECK(text_of(AsyncWait{2}) == order(Order::Kind::await, Group::thread, 2));
+  CHECK(text_of(Commit{}) == order(Order::Kind::commit, Group::thread));
+  CHECK(text_of(Await{Work::copies, 2}) == order(Order::Kind::await, Group::thread, 2));
 }
 
 TEST_CASE("a bulk copy goes through the async proxy, in a group or to an mbarrier") {
@@ -112,16 +113,15 @@ TEST_CASE("a multicast writes to, and completes in, all blocks of the cluster") 
         "evaluates:0 writes-in-flight-async-by-warp-of-cluster:s updates-of-cluster:b");
 }
 
-TEST_CASE("a tensor map in memory is written, acquired and read by a warp") {
+TEST_CASE("a tensor map in memory is written and read by a warp") {
   auto tensor = std::make_shared<Array>();
   tensor->address = kZero;
   WriteMap write;
   write.tensor = tensor;
   write.extents = write.strides = {kZero};
   write.to = at(kGlobal);
-  CHECK(text_of(write) == "evaluates:0 evaluates:0 evaluates:0 writes-by-warp:g");
-  CHECK(text_of(AcquireMap{at(kGlobal)}) ==
-        "reads-by-warp:g " + order(Order::Kind::proxy_fence, Group::thread));
+  CHECK(text_of(write) == "evaluates:0 evaluates:0 evaluates:0 writes-by-warp:g " +
+                              order(Order::Kind::proxy_fence, Group::thread));
   TensorCopy copy{std::make_shared<TensorMap>(), {kZero}, at(kShared), at(kMbarriers)};
   copy.map_at = at(kGlobal);
   CHECK(text_of(copy) == "evaluates:0 reads-by-warp:g writes-in-flight-async-by-warp:s updates:b");
@@ -139,20 +139,28 @@ TEST_CASE("a tensor store reads its tile and writes its tensor in flight, in gro
   CHECK(text_of(store) ==
         "evaluates:0 reads-in-flight-grouped-async-by-warp:s "
         "updates-in-flight-grouped-async-by-warp:g");
-  CHECK(text_of(StoreCommit{}) == order(Order::Kind::commit_stores, Group::thread));
-  CHECK(text_of(StoreWait{2, true}) == order(Order::Kind::await_stores, Group::thread, 2));
+  CHECK(text_of(Commit{Work::stores}) ==
+        order(Order::Kind::commit, Group::thread, 0, Work::stores));
+  CHECK(text_of(Await{Work::stores, 2, true}) ==
+        order(Order::Kind::await, Group::thread, 2, Work::stores));
 }
 
 TEST_CASE("mbarrier statements change their mbarrier, and order threads") {
   CHECK(text_of(MbarrierInit{at(kMbarriers)}) == "writes:b");
-  CHECK(text_of(MbarrierExpect{at(kMbarriers), 16}) == "updates:b");
   CHECK(text_of(MbarrierArrive{at(kMbarriers)}) ==
         "updates:b " + order(Order::Kind::arrive, Group::thread));
   CHECK(text_of(MbarrierArrive{at(kMbarriers), false, ir::index(1)}) ==
         "evaluates:1 updates-of-cluster:b " + order(Order::Kind::arrive, Group::thread));
   CHECK(text_of(MbarrierWait{at(kMbarriers), kZero}) ==
         "updates:b evaluates:0 " + order(Order::Kind::wait, Group::thread));
-  CHECK(text_of(ProxyFence{}) == order(Order::Kind::proxy_fence, Group::thread));
+  // Of a whole warp: its lanes have come.
+  const std::string meets = order(Order::Kind::barrier, Group::warp);
+  const std::string arrives = order(Order::Kind::arrive, Group::thread);
+  CHECK(text_of(MbarrierArrive{.at = at(kMbarriers), .of_warp_at = 1}) ==
+        meets + " updates:b " + arrives);
+  CHECK(text_of(MbarrierArrive{.at = at(kMbarriers), .of_warp_at = 2}) ==
+        meets + " updates-of-cluster:b " + arrives);
+  CHECK(text_of(Fence{}) == order(Order::Kind::proxy_fence, Group::thread));
 }
 
 TEST_CASE("matrix statements need the warp together and order no memory") {
@@ -162,19 +170,19 @@ TEST_CASE("matrix statements need the warp together and order no memory") {
   const Slice c{kRegisters, kZero};
   const Slice a{array("a", ArraySpace::registers, DType::bf16), kZero};
   const Slice b{array("b", ArraySpace::registers, DType::bf16), kZero};
-  CHECK(text_of(Mma{c, a, b}) == "readswrites*4:r reads*8:a reads*4:b " + together);
+  CHECK(text_of(Mma{.c = c, .a = a, .b = b}) == "readswrites*4:r reads*8:a reads*4:b " + together);
 }
 
 TEST_CASE("barriers order the group that meets at them") {
   using Kind = Order::Kind;
-  CHECK(text_of(WarpBarrier{}) == order(Kind::barrier, Group::warp));
-  CHECK(text_of(NamedBarrier{1, 64}) == order(Kind::barrier, Group::role));
-  CHECK(text_of(NamedBarrier{1, 64, true}) == order(Kind::arrive, Group::role));
+  CHECK(text_of(Barrier{BarrierScope::warp}) == order(Kind::barrier, Group::warp));
+  CHECK(text_of(Barrier{BarrierScope::named, 0, 1, 64}) == order(Kind::barrier, Group::role));
+  CHECK(text_of(Barrier{BarrierScope::named_arrive, 0, 1, 64}) == order(Kind::arrive, Group::role));
   CHECK(text_of(Barrier{}) == order(Kind::barrier, Group::block));
-  CHECK(text_of(Barrier{0, BarrierScope::cluster}) == order(Kind::barrier, Group::cluster));
-  CHECK(text_of(Barrier{0, BarrierScope::cluster_arrive}) == order(Kind::arrive, Group::cluster));
-  CHECK(text_of(Barrier{0, BarrierScope::cluster_wait}) == order(Kind::wait, Group::cluster));
-  CHECK(text_of(Barrier{0, BarrierScope::grid}) == order(Kind::barrier, Group::grid));
+  CHECK(text_of(Barrier{BarrierScope::cluster}) == order(Kind::barrier, Group::cluster));
+  CHECK(text_of(Barrier{BarrierScope::cluster_arrive}) == order(Kind::arrive, Group::cluster));
+  CHECK(text_of(Barrier{BarrierScope::cluster_wait}) == order(Kind::wait, Group::cluster));
+  CHECK(text_of(Barrier{BarrierScope::grid}) == order(Kind::barrier, Group::grid));
   const VarRef v = variable("v");
   CHECK(text_of(Collective{v, ir::CollectiveKind::ballot, {kZero}}) ==
         "evaluates:0 binds:v " + order(Kind::exchange, Group::warp));
@@ -222,7 +230,7 @@ TEST_CASE("a relaxed atomic orders nothing else, an acq_rel one its thread") {
 
 TEST_CASE("a loop repeats its body, a branch does not, and walk() enters both") {
   const VarRef i = variable("i");
-  For loop{i, kZero, kZero, kZero, false, {stmt(WarpBarrier{})}};
+  For loop{i, kZero, kZero, kZero, false, {stmt(Barrier{BarrierScope::warp})}};
   CHECK(text_of(loop) == "evaluates:0 evaluates:0 evaluates:0 binds:i body-repeats:1");
   If branch{kZero, {stmt(loop)}, {stmt(Barrier{}), stmt(Comment{"end"})}};
   CHECK(text_of(branch) == "evaluates:0 body:1 body:2");

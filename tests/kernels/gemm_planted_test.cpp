@@ -10,6 +10,7 @@
 #include "kernels/gemm/bf16_kernel.h"
 #include "tests/reference/gemm.h"
 #include "tests/support/catch.h"
+#include "tests/support/lowered.h"
 #include "tests/support/ops/products.h"
 #include "tests/support/random_tensor.h"
 #include "tests/support/run_kernel.h"
@@ -85,9 +86,7 @@ int give_back_early(Program& program) {
   int count = 0;
   codegen::walk(program.body, [&](Stmt& stmt) {
     codegen::for_each_body(stmt, [&](codegen::Body& body) {
-      const auto is_product = [](const Stmt& inner) {
-        return std::holds_alternative<codegen::Wgmma>(inner.node);
-      };
+      const auto is_product = [](const Stmt& inner) { return test::is_group_product(inner); };
       const auto product = std::find_if(body.begin(), body.end(), is_product);
       if (product == body.end()) return;
       const auto arrive = std::find_if(product, body.end(), arrives_at_empty);
@@ -110,7 +109,7 @@ TEST_CASE("the program of gemm_bf16 for sm_90a runs on the CPU as it is", "[gemm
   const Program program = call.program();
   int products = 0, copies = 0;
   codegen::walk(program.body, [&](const Stmt& stmt) {
-    products += std::holds_alternative<codegen::Wgmma>(stmt.node);
+    products += test::is_group_product(stmt);
     copies += std::holds_alternative<codegen::TensorCopy>(stmt.node);
   });
   CHECK(products > 0);
@@ -123,9 +122,7 @@ TEST_CASE("the program of gemm_bf16 for sm_90a runs on the CPU as it is", "[gemm
 TEST_CASE("the executor names what the program of gemm_bf16 may not leave out",
           "[gemm][gemm_bf16]") {
   const std::string fence = trap_of([](Program& program) {
-    return leave_out(program, [](const Stmt& stmt) {
-      return std::holds_alternative<codegen::ProxyFence>(stmt.node);
-    });
+    return leave_out(program, [](const Stmt& stmt) { return test::is_proxy_fence(stmt); });
   });
   CAPTURE(fence);
   CHECK(has(fence, "[PROXY]"));
@@ -148,8 +145,8 @@ TEST_CASE("the executor names what the program of gemm_bf16 may not leave out",
 
   const std::string unawaited = trap_of([](Program& program) {
     return leave_out(program, [](const Stmt& stmt) {
-      const auto* sync = std::get_if<codegen::WgmmaSync>(&stmt.node);
-      return sync != nullptr && sync->kind == codegen::WgmmaSync::Kind::wait;
+      const auto* wait = std::get_if<codegen::Await>(&stmt.node);
+      return wait != nullptr && wait->work == codegen::Work::products;
     });
   });
   CAPTURE(unawaited);

@@ -29,6 +29,18 @@ int64_t count_in(const ir::Kernel& kernel, Target target = kSm90a) {
   return count_in<Node>(codegen::lower(kernel, target));
 }
 
+/// True for a fence that shows what threads have written to the tensor cores and the copy engine.
+inline bool is_proxy_fence(const codegen::Stmt& stmt) {
+  const auto* fence = std::get_if<codegen::Fence>(&stmt.node);
+  return fence != nullptr && fence->of != codegen::Fence::Of::registers;
+}
+
+/// True for a matrix instruction of four warps, whose operands the tensor cores read in shared memory.
+inline bool is_group_product(const codegen::Stmt& stmt) {
+  const auto* mma = std::get_if<codegen::Mma>(&stmt.node);
+  return mma != nullptr && mma->is_of_group();
+}
+
 /// The section "copies" of what explain() says.
 std::string copies_of(const ir::Kernel& kernel, Target target = kSm90a);
 

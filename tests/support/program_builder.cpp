@@ -148,7 +148,7 @@ void ProgramBuilder::barrier() {
 }
 
 void ProgramBuilder::warp_barrier() {
-  add(WarpBarrier{});
+  add(Barrier{BarrierScope::warp});
 }
 
 Body ProgramBuilder::collect(const std::function<void()>& build) {

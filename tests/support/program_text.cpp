@@ -248,8 +248,13 @@ class ProgramReader {
     if (line.accept("guard")) return branch(line, depth, true);
     if (line.accept("store")) return store(line);
     if (line.accept("atomic")) return atomic(line, {});
-    if (line.accept("wgmma")) return wgmma_sync(line);
-    if (line.accept("proxy fence")) return made(ProxyFence{line.accept("of global")});
+    if (line.accept("proxy fence of global")) return made(Fence{Fence::Of::global});
+    if (line.accept("proxy fence")) return made(Fence{});
+    if (line.accept("fence of registers")) {
+      Fence node{Fence::Of::registers};
+      if (!line.is_at_end()) sum(line, node);
+      return made(std::move(node));
+    }
     if (line.accept("async copy")) return async_copy(line);
     if (line.accept("check")) return check(line);
     if (line.accept("bulk copy")) return bulk_copy(line);
@@ -257,31 +262,23 @@ class ProgramReader {
     if (line.accept("tensor store")) return tensor_store(line, false);
     if (line.accept("tensor add")) return tensor_store(line, true);
     if (line.accept("mbarrier")) return mbarrier(line);
-    if (line.accept("commit stores")) {
-      return made(StoreCommit{line.accept("of token") ? static_cast<int>(line.integer()) : -1});
+    if (line.accept("commit")) {
+      Commit node{work(line)};
+      if (line.accept("of token")) node.token = static_cast<int>(line.integer());
+      return made(node);
     }
-    if (line.accept("commit")) return made(AsyncCommit{line.accept("pieces")});
-    if (line.accept("wait until token"))
-      return store_wait(line, 0, static_cast<int>(line.integer()));
-    if (line.accept("wait until")) {
-      const auto pending = static_cast<int>(line.integer());
-      line.expect("groups");
-      const bool of_pieces = line.accept("of pieces");
-      line.expect("pending");
-      if (line.peek() == "of") return store_wait(line, pending, -1);
-      return made(AsyncWait{pending, of_pieces});
-    }
+    if (line.accept("wait until")) return wait(line);
     if (line.accept("break if")) return made(Break{expression(line)});
     if (line.accept("break together if")) return made(Break{expression(line), true});
     if (line.accept("return if")) return made(Return{expression(line)});
-    if (line.accept("warp barrier")) return made(WarpBarrier{});
-    if (line.accept("named barrier")) return named_barrier(line, false);
-    if (line.accept("arrive at named barrier")) return named_barrier(line, true);
+    for (const auto scope : {BarrierScope::named, BarrierScope::named_arrive}) {
+      if (line.accept(codegen::name(scope))) return named_barrier(line, scope);
+    }
     if (line.accept("roles")) return roles(depth + 1);
     for (const auto scope :
-         {BarrierScope::block, BarrierScope::cluster, BarrierScope::cluster_arrive,
-          BarrierScope::cluster_wait, BarrierScope::grid}) {
-      if (line.accept(codegen::name(scope))) return made(Barrier{0, scope});
+         {BarrierScope::warp, BarrierScope::block, BarrierScope::cluster,
+          BarrierScope::cluster_arrive, BarrierScope::cluster_wait, BarrierScope::grid}) {
+      if (line.accept(codegen::name(scope))) return made(Barrier{scope});
     }
     if (line.accept("wait for the previous kernel")) {
       return made(Dependency{ir::DependencyKind::wait});
@@ -297,19 +294,31 @@ class ProgramReader {
     return assignment(line);
   }
 
-  Stmt wgmma_sync(Line& line) {
-    using Kind = WgmmaSync::Kind;
-    if (line.accept("commit")) return made(WgmmaSync{Kind::commit, {}});
-    WgmmaSync node{line.accept("start") ? Kind::start : Kind::wait, {}};
-    if (node.kind == Kind::wait) {
-      line.expect("wait until");
+  /// The registers of the sum of a fence or a wait.
+  void sum(Line& line, auto& node) {
+    const Access registers = access(line);
+    node.sum = {registers.array, registers.offset};
+    node.width = registers.width;
+  }
+  static Work work(Line& line) {
+    for (const Work work : {Work::stores, Work::products}) {
+      if (line.accept(codegen::name(work))) return work;
+    }
+    return Work::copies;
+  }
+  Stmt wait(Line& line) {
+    Await node;
+    if (line.accept("token")) {
+      node.token = static_cast<int>(line.integer());
+    } else {
       node.pending = static_cast<int>(line.integer());
       line.expect("groups pending");
     }
-    if (line.is_at_end()) return made(std::move(node));
-    const Access sums = access(line);
-    node.c = {sums.array, sums.offset};
-    node.width = sums.width;
+    if (line.accept("of")) {
+      node.of_reads = line.accept("reads of");
+      node.work = work(line);
+    }
+    if (line.accept(",")) sum(line, node);
     return made(std::move(node));
   }
 
@@ -323,7 +332,7 @@ class ProgramReader {
     return matrix;
   }
   Stmt wgmma(Line& line, const Slice& to) const {
-    Wgmma node;
+    Mma node;
     node.c = to;
     if (line.accept("matrix of")) {
       node.left = shared_matrix(line);
@@ -335,13 +344,12 @@ class ProgramReader {
     return made(std::move(node));
   }
 
-  Stmt named_barrier(Line& line, bool arrive) {
-    NamedBarrier node;
+  Stmt named_barrier(Line& line, BarrierScope scope) {
+    Barrier node{scope};
     node.id = static_cast<int>(line.integer());
     line.expect("of");
     node.threads = static_cast<int>(line.integer());
     line.expect("threads");
-    node.arrive = arrive;
     return made(node);
   }
 
@@ -567,25 +575,16 @@ class ProgramReader {
     if (line.accept("at")) node.from.indices = list(line);
     return made(std::move(node));
   }
-  static Stmt store_wait(Line& line, int pending, int token) {
-    line.expect("of");
-    const bool of_reads = line.accept("reads of");
-    line.expect("stores");
-    return made(StoreWait{pending, of_reads, token});
-  }
   Stmt mbarrier(Line& line) {
     if (line.accept("init")) return made(MbarrierInit{access(line)});
     if (line.accept("arrive")) {
       MbarrierArrive node{access(line)};
       node.after_copies = line.accept(", after copies");
       if (line.accept(", of block")) node.rank = expression(line);
-      return made(std::move(node));
-    }
-    if (line.accept("expect")) {
-      MbarrierExpect node{access(line)};
-      line.expect(",");
-      node.bytes = line.integer();
-      line.expect("bytes");
+      if (line.accept(", of the warp at")) {
+        node.of_warp_at = static_cast<int>(line.integer());
+        line.expect("blocks");
+      }
       return made(std::move(node));
     }
     line.expect("wait");
@@ -672,7 +671,7 @@ class ProgramReader {
     if (line.accept("+ = mma") || line.accept("+= mma")) {
       const Slice a = slice(line);
       line.expect("*");
-      return made(Mma{to, a, slice(line)});
+      return made(Mma{.c = to, .a = a, .b = slice(line)});
     }
     if (line.accept("+ = wgmma") || line.accept("+= wgmma")) return wgmma(line, to);
     line.expect("=");

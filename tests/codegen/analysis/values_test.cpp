@@ -102,7 +102,8 @@ TEST_CASE("accesses are pending until a barrier, those in flight from their wait
     pending.take(order, is_one_warp);
     return pending.all().size();
   };
-  const Order commit{Order::Kind::commit}, commit_stores{Order::Kind::commit_stores};
+  const Order commit{Order::Kind::commit},
+      commit_stores{Order::Kind::commit, Group::thread, 0, Work::stores};
   const Order of_warp{Order::Kind::barrier, Group::warp},
       of_block{Order::Kind::barrier, Group::block};
   pending.add(now);
@@ -116,7 +117,7 @@ TEST_CASE("accesses are pending until a barrier, those in flight from their wait
   CHECK(take(commit) == 1);
   REQUIRE(take({Order::Kind::await, Group::thread, 1}) == 2);
   CHECK(pending.all()[1].access == first);
-  REQUIRE(take({Order::Kind::await_stores, Group::thread, 0}) == 3);
+  REQUIRE(take({Order::Kind::await, Group::thread, 0, Work::stores}) == 3);
   CHECK(pending.all()[2].access == stored);
   take(of_warp);
   CHECK(pending.all()[0].after_warp_barrier);

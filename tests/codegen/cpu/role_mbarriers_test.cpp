@@ -66,9 +66,7 @@ TEST_CASE("a role that did not wait for a bulk copy races with it", "[cpu][roles
     barrier
     roles
       load: threads 0 .. +32
-        if thread == 0
-          mbarrier expect b[0], 128 bytes
-        bulk copy s[0 .. +32] = g[cast<i64>(0) .. +32], proved, mbarrier b[0]
+        bulk copy s[0 .. +32] = g[cast<i64>(0) .. +32], proved, mbarrier b[0], expected
         if thread == 0
           mbarrier arrive b[0]
           mbarrier arrive b[1]

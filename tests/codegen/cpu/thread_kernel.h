@@ -55,7 +55,7 @@ class ThreadKernel {
   void branch(Expr condition, const std::function<void()>& then,
               const std::function<void()>& otherwise = {});
   void barrier(SourceLoc loc = SourceLoc::here()) { add(Barrier{}, loc); }
-  void warp_barrier(SourceLoc loc = SourceLoc::here()) { add(WarpBarrier{}, loc); }
+  void warp_barrier(SourceLoc loc = SourceLoc::here()) { add(Barrier{BarrierScope::warp}, loc); }
   Expr collective(ir::CollectiveKind kind, DType type, std::vector<Expr> args, int width = 32,
                   SourceLoc loc = SourceLoc::here());
 

@@ -227,7 +227,7 @@ TEST_CASE("copies for the next round without a barrier behind the last reads are
   int removed = 0;
   const std::function<void(codegen::Body&)> visit = [&](codegen::Body& body) {
     for (size_t i = 0; i + 1 < body.size(); ++i) {
-      const auto* wait = std::get_if<codegen::AsyncWait>(&body[i].node);
+      const auto* wait = std::get_if<codegen::Await>(&body[i].node);
       if (wait == nullptr || wait->pending > 0) continue;
       if (!std::holds_alternative<codegen::Barrier>(body[i + 1].node)) continue;
       body.erase(body.begin() + static_cast<std::ptrdiff_t>(i) + 1);

@@ -241,7 +241,6 @@ TEST_CASE("no block ends before its bulk copies", "[language][rows]") {
   k.if_(at.x == 0, [&] { y(k.thread()) = 1.0f; });
   const ir::Kernel kernel = k.finish();
   const std::string text = cuda_text(kernel);
-  CHECK(count(text, "wait_for_pieces<0>();\n}\n") == 1);
   CHECK(count(text, "return;") == (returns ? 1 : 0));
   CHECK(count(text, "wait_for_phase(") == (returns ? 2 : 1));
   const HostTensor source = iota(DType::f32, {8, 64});

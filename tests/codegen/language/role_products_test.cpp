@@ -9,6 +9,7 @@
 #include "codegen/lower.h"
 #include "codegen/thread_ir/walk.h"
 #include "tests/support/catch.h"
+#include "tests/support/lowered.h"
 #include "tests/support/nvrtc.h"
 #include "tests/support/random_tensor.h"
 #include "tests/support/run_kernel.h"
@@ -205,9 +206,7 @@ TEST_CASE("a take without the proxy fence is named", "[language][roles][gemm]") 
   codegen::Program program = codegen::lower(by_roles(2, ir::Engine::pieces), sm_90a());
   codegen::walk(program.body, [](codegen::Stmt& stmt) {
     codegen::for_each_body(stmt, [](codegen::Body& body) {
-      std::erase_if(body, [](const codegen::Stmt& inner) {
-        return std::holds_alternative<codegen::ProxyFence>(inner.node);
-      });
+      std::erase_if(body, [](const codegen::Stmt& inner) { return test::is_proxy_fence(inner); });
     });
   });
   const std::string trap = test::error_of([&] { run(program, Operands(192)); });

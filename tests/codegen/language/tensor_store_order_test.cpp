@@ -70,8 +70,8 @@ TEST_CASE("a role of one warp stores the tiles of a ring that another one fills"
   const ir::Kernel kernel = kernel_of(false);
   const codegen::Program program = codegen::lower(kernel, kSm90a);
   CHECK(count_in<codegen::TensorStore>(program) == 1);
-  CHECK(count_in<codegen::StoreWait>(program) == 1);   // before the stage is free
-  CHECK(count_in<codegen::ProxyFence>(program) == 2);  // of the mbarriers, and of the take
+  CHECK(count_in<codegen::Await>(program) == 1);  // before the stage is free
+  CHECK(count_in<codegen::Fence>(program) == 2);  // of the mbarriers, and of the take
   for (const Target target : {kSm90, kSm90a, kSm80}) {
     for (const uint32_t schedule : {0u, 1u, 2u, 3u}) {
       const HostTensor in = iota(DType::i32, {37, 64}), out(DType::i32, {37, 64});
@@ -88,18 +88,26 @@ TEST_CASE("a role of one warp stores the tiles of a ring that another one fills"
 }
 
 TEST_CASE("a role fences and awaits its stores once per tile") {
+  const auto count_of = [](const codegen::Program& program, codegen::Order::Kind kind) {
+    int64_t count = 0;
+    codegen::walk(program.body, [&](const codegen::Stmt& stmt) {
+      count += codegen::has_order(stmt, kind, codegen::Work::stores);
+    });
+    return count;
+  };
   StagedProduct p;
   p.instruction = ir::Instruction::wgmma;
   p.threads = 256;
   p.tile_rows = 128;
   const codegen::Program program = codegen::lower(product_with_stores(p, DType::bf16, 2), kSm90a);
-  CHECK(count_in<codegen::StoreCommit>(program) == 1);
-  CHECK(count_in<codegen::StoreWait>(program) == 2);  // before the tile is written, and at the end
+  CHECK(count_of(program, codegen::Order::Kind::commit) == 1);
+  CHECK(count_of(program, codegen::Order::Kind::await) ==
+        2);  // before the tile is written, and at the end
   int64_t fences = 0, barriers = 0;
   codegen::walk(program.body, [&](const codegen::Stmt& stmt) {
-    const auto* named = std::get_if<codegen::NamedBarrier>(&stmt.node);
-    barriers += named != nullptr && named->threads == 256;
-    fences += std::holds_alternative<codegen::ProxyFence>(stmt.node);
+    const auto* barrier = std::get_if<codegen::Barrier>(&stmt.node);
+    barriers += barrier != nullptr && barrier->is_named() && barrier->threads == 256;
+    fences += is_proxy_fence(stmt);
   });
   CHECK(barriers == 2);  // before the tile is written, and before it is stored
   CHECK(fences == 2);    // after the mbarriers of the ring begin, and before the store
@@ -215,10 +223,9 @@ TEST_CASE("every wait, fence and barrier of a stored tile is needed") {
   const StoredBoxes boxes;
   const ir::Kernel kernel = stored_boxes_kernel(boxes);
   const auto is_order = [](const Stmt& stmt) {
-    return std::holds_alternative<codegen::StoreWait>(stmt.node) ||
-           std::holds_alternative<codegen::ProxyFence>(stmt.node) ||
-           std::holds_alternative<codegen::Barrier>(stmt.node) ||
-           std::holds_alternative<codegen::WarpBarrier>(stmt.node);
+    return std::holds_alternative<codegen::Await>(stmt.node) ||
+           std::holds_alternative<codegen::Fence>(stmt.node) ||
+           std::holds_alternative<codegen::Barrier>(stmt.node);
   };
   // Leaves out number `left_out`; returns how many there are.
   const std::function<int(codegen::Body&, int, int)> leave_out = [&](codegen::Body& body,
@@ -270,11 +277,11 @@ TEST_CASE("a token is waited for, and by threads there is nothing to wait for") 
   };
   for (const bool reads : {false, true}) {
     const ir::Kernel kernel = kernel_of(reads);
-    CHECK(count_in<codegen::StoreWait>(codegen::lower(kernel, kSm80)) == 0);
+    CHECK(count_in<codegen::Await>(codegen::lower(kernel, kSm80)) == 0);
     std::vector<int> pending;
     const codegen::Program program = codegen::lower(kernel, kSm90a);
     codegen::walk(program.body, [&](const codegen::Stmt& stmt) {
-      const auto* wait = std::get_if<codegen::StoreWait>(&stmt.node);
+      const auto* wait = std::get_if<codegen::Await>(&stmt.node);
       if (wait == nullptr) return;
       pending.push_back(wait->pending);
       CHECK(wait->of_reads == (reads && pending.size() == 1));

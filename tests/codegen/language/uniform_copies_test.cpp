@@ -362,7 +362,7 @@ TEST_CASE("blocks that draw jobs from a counter multiply by tensor copies and wg
   const ir::Kernel kernel = dynamic_moe(kDepth);
   const codegen::Program program = codegen::lower(kernel, kSm90a);
   CHECK(count_in<codegen::TensorCopy>(program) == 2);
-  CHECK(count_in<codegen::Wgmma>(program) > 0);
+  CHECK(count_in<codegen::Mma>(program) > 0);
   for (const uint32_t schedule : {0U, 1U, 2U}) {
     const HostTensor x = tensor_by(DType::bf16, {kRowsOfX, kDepth}, number);
     const HostTensor w =

@@ -8,6 +8,7 @@
 #include "codegen/lower.h"
 #include "codegen/thread_ir/walk.h"
 #include "tests/support/catch.h"
+#include "tests/support/lowered.h"
 #include "tests/support/matchers.h"
 #include "tests/support/nvrtc.h"
 #include "tests/support/product_kernel.h"
@@ -27,9 +28,8 @@ const std::vector<DType> kWgmmaDtypes = {DType::bf16, DType::f16,  DType::f32,
 int64_t num_wgmma(const Product& p) {
   const codegen::Program program = codegen::lower(product_kernel(p), kSm90a);
   int64_t count = 0;
-  codegen::walk(program.body, [&](const codegen::Stmt& stmt) {
-    count += std::holds_alternative<codegen::Wgmma>(stmt.node);
-  });
+  codegen::walk(program.body,
+                [&](const codegen::Stmt& stmt) { count += test::is_group_product(stmt); });
   return count;
 }
 
@@ -328,9 +328,7 @@ TEST_CASE("what threads write reaches the tensor cores by one proxy fence before
   const codegen::cpu::Argument arguments[] = {{.tensor = out.view()}};
   const auto run = [&] { codegen::cpu::Executable(program).run(arguments, {.traps = true}); };
   CHECK(error_of(run).empty());
-  std::erase_if(program.body, [](const codegen::Stmt& stmt) {
-    return std::holds_alternative<codegen::ProxyFence>(stmt.node);
-  });
+  std::erase_if(program.body, [](const codegen::Stmt& stmt) { return test::is_proxy_fence(stmt); });
   const std::string error = error_of(run);
   CHECK(error.find("[PROXY]") != std::string::npos);
   CHECK(error.find("with no proxy fence after it") != std::string::npos);
@@ -463,8 +461,8 @@ TEST_CASE("a pipelined loop awaits both of its products one round later", "[lang
       CHECK(count(codegen::cuda::emit_kernel_text(program), "await_wgmma<2>();") == 2);
       // One more group in flight reads what the next copies overwrite.
       codegen::walk(program.body, [](codegen::Stmt& stmt) {
-        auto* sync = std::get_if<codegen::WgmmaSync>(&stmt.node);
-        if (sync != nullptr && sync->pending == 2) sync->pending = 6;
+        auto* wait = std::get_if<codegen::Await>(&stmt.node);
+        if (wait != nullptr && wait->pending == 2) wait->pending = 6;
       });
       CHECK(error_of(run).find("[PRODUCT_BUSY]") != std::string::npos);
     }
@@ -486,8 +484,9 @@ TEST_CASE("the executor sees operands that are overwritten under a product", "[l
   const Rounds data(8);
   CHECK(error_of([&] { data.run(program); }).empty());
   codegen::walk(program.body, [](codegen::Stmt& stmt) {
-    auto* sync = std::get_if<codegen::WgmmaSync>(&stmt.node);
-    if (sync != nullptr && sync->pending == 1) sync->pending = 4;
+    auto* wait = std::get_if<codegen::Await>(&stmt.node);
+    const bool of_products = wait != nullptr && wait->work == codegen::Work::products;
+    if (of_products && wait->pending == 1) wait->pending = 4;
   });
   const std::string error = error_of([&] { data.run(program); });
   CHECK(error.find("[PRODUCT_BUSY]") != std::string::npos);
@@ -498,8 +497,8 @@ TEST_CASE("sums are not there while their product runs on", "[language][wgmma]")
   codegen::Program program =
       codegen::lower(product_kernel(product_of(DType::bf16, 64, 64, 64)), kSm90a);
   std::erase_if(program.body, [](const codegen::Stmt& stmt) {
-    const auto* sync = std::get_if<codegen::WgmmaSync>(&stmt.node);
-    return sync != nullptr && sync->kind == codegen::WgmmaSync::Kind::wait;
+    const auto* wait = std::get_if<codegen::Await>(&stmt.node);
+    return wait != nullptr && wait->work == codegen::Work::products;
   });
   const ProductData data = exact_operands(product_of(DType::bf16, 64, 64, 64));
   const codegen::cpu::Argument arguments[] = {

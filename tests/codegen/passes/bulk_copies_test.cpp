@@ -78,11 +78,9 @@ group.2 = load committed[0]
 if thread % 32 == 0
   mbarrier arrive mbarriers[cast<i32>(group.2 % 3)]
 store committed[0] = group.2 + 1
-commit pieces
 first = load awaited[0]
 mbarrier wait mbarriers[cast<i32>(first % 3)], phase first / 3
 store awaited[0] = first + 1
-wait until 0 groups of pieces pending
 )");
 }
 

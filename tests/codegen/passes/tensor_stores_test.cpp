@@ -3,12 +3,12 @@
 #include <string>
 
 #include "codegen/passes/arrange_shared.h"
-#include "codegen/passes/await_stores.h"
 #include "codegen/passes/fence_proxies.h"
 #include "codegen/passes/insert_barriers.h"
 #include "codegen/passes/lower_bulk_copies.h"
 #include "codegen/passes/place_arena.h"
 #include "codegen/thread_ir/verify.h"
+#include "codegen/waits/place_waits.h"
 #include "tests/support/catch.h"
 #include "tests/support/program_text.h"
 #include "tests/support/run_kernel.h"
@@ -49,8 +49,9 @@ std::string in_loop(const std::string& body) {
 
 std::string awaited(const std::string& body, const char* memory = kMemory) {
   codegen::Program program = read_body(64, memory, body);
-  codegen::await_stores(program);
-  verify(program, {}, {.is_shared_placed = true}, "await_stores");
+  codegen::number_groups(program);
+  codegen::place_store_waits(program);
+  verify(program, {}, {.is_shared_placed = true}, "place_store_waits");
   return body_text(program);
 }
 /// The same without a pass.
@@ -113,7 +114,7 @@ TEST_CASE("elements are in memory before the kernel reads or signals them", "[pa
 
 TEST_CASE("stores begin after a proxy fence and a barrier, and end before one", "[passes]") {
   codegen::Program program = read_body(64, kMemory, in_loop(kFill + store()));
-  codegen::await_stores(program);
+  codegen::place_store_waits(program);
   codegen::insert_barriers(program, {});
   codegen::fence_proxies(program);
   CHECK(body_text(program) ==
@@ -121,7 +122,7 @@ TEST_CASE("stores begin after a proxy fence and a barrier, and end before one", 
                   kReads));
   // One warp: its own barrier orders it, after a fence too.
   codegen::Program warp = read_body(32, kMemory, kFill + store());
-  codegen::await_stores(warp);
+  codegen::place_store_waits(warp);
   codegen::insert_barriers(warp, {});
   codegen::fence_proxies(warp);
   CHECK(body_text(warp) == unchanged(kFill + "proxy fence\nwarp barrier\n" + store() + kReads));
@@ -153,7 +154,7 @@ commit stores
   codegen::Program program = read_body(128, kOpen, body);
   codegen::arrange_shared(program);
   codegen::place_arena(program);
-  codegen::await_stores(program);
+  codegen::place_store_waits(program);
   codegen::lower_bulk_copies(program);
   const std::string text = body_text(program);
   CHECK(count(text, "tensor store") == 2);

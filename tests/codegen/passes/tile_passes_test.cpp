@@ -5,11 +5,11 @@
 #include "codegen/lower.h"
 #include "codegen/passes/check_iterations.h"
 #include "codegen/passes/choose_conversions.h"
-#include "codegen/passes/count_async_groups.h"
 #include "codegen/passes/expand_tiles.h"
 #include "codegen/passes/lower_tiles.h"
 #include "codegen/passes/pipeline_loops.h"
 #include "codegen/passes/solve_layouts.h"
+#include "codegen/thread_ir/walk.h"
 #include "codegen/tile_ir/effects.h"
 #include "dsl/builder.h"
 #include "tests/support/catch.h"
@@ -84,9 +84,12 @@ struct AsyncTiles {
   }
   dsl::AsyncToken start(int i) { return k.copy_async(x(i), tiles[static_cast<size_t>(i)]); }
   std::vector<int> counted() {
-    ir::Kernel kernel = k.finish();
-    count_async_groups(kernel.body);
-    return pending(kernel);
+    std::vector<int> result;
+    const Program program = lower(k.finish(), {8, 0, 0});
+    walk(program.body, [&](const Stmt& stmt) {
+      if (const auto* wait = std::get_if<Await>(&stmt.node)) result.push_back(wait->pending);
+    });
+    return result;
   }
 };
 

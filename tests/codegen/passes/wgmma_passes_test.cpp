@@ -119,7 +119,7 @@ TEST_CASE("the verifier knows what wgmma needs", "[passes][wgmma][verify]") {
   auto misplaced = std::make_shared<codegen::Array>(*moved.shared[1]);
   misplaced->shared_offset += 128;
   moved.shared_bytes += 128;
-  std::get<codegen::Wgmma>(moved.body[0].node).right.first.array = misplaced;
+  std::get<codegen::Mma>(moved.body[0].node).right.first.array = misplaced;
   moved.shared[1] = misplaced;
   CHECK(problem(moved).find("begin at a multiple of eight rows") != std::string::npos);
   const codegen::Program parted = arranged(

@@ -1,44 +1,33 @@
-#include "codegen/passes/sink_product_waits.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <utility>
 
 #include "codegen/thread_ir/walk.h"
+#include "codegen/waits/product_waits.h"
 
 namespace tessera::codegen {
 namespace {
 
 using StmtPlace = Body::iterator;
 
-/// The mbarrier of a ring by which a take frees its stage; null if the statement is something else.
-const Access* freed_stage(const Stmt& stmt) {
-  const auto* branch = std::get_if<If>(&stmt.node);
-  if (branch == nullptr || branch->then.size() != 1 || !branch->otherwise.empty()) return nullptr;
-  const auto* arrive = std::get_if<MbarrierArrive>(&branch->then[0].node);
-  const bool frees = arrive != nullptr && arrive->at.array->ring_part == Array::RingPart::empty;
-  return frees ? &arrive->at : nullptr;
-}
-
-/// The end of a product in a take: the wait for its sums, a barrier of the warp, the arrival.
+/// The end of a product in a take: the wait for its sums, and the arrival that frees the stage.
 struct End {
-  const WgmmaSync* wait = nullptr;  // null: there is none here
+  const Await* wait = nullptr;  // null: there is none here
   const Array* ring = nullptr;
   std::vector<const Array*> registers;  // sums and left operands
 };
-constexpr std::ptrdiff_t kStatements = 3;
+constexpr std::ptrdiff_t kStatements = 2;
 
 End end_at(StmtPlace begin, StmtPlace at, StmtPlace end) {
   if (end - at < kStatements) return {};
-  const auto* sync = std::get_if<WgmmaSync>(&at->node);
-  if (sync == nullptr || sync->kind != WgmmaSync::Kind::wait || !sync->c.array) return {};
-  if (!std::holds_alternative<WarpBarrier>(at[1].node)) return {};
-  const Access* stage = freed_stage(at[2]);
-  if (stage == nullptr) return {};
-  End result{sync, stage->array.get(), {sync->c.array.get()}};
+  const auto* wait = std::get_if<Await>(&at->node);
+  if (wait == nullptr || !wait->sum.array) return {};
+  const auto* arrive = std::get_if<MbarrierArrive>(&at[1].node);
+  if (arrive == nullptr || arrive->at.array->ring_part != Array::RingPart::empty) return {};
+  End result{wait, arrive->at.array.get(), {wait->sum.array.get()}};
   for (StmtPlace i = at; i-- != begin;) {
-    const auto* mma = std::get_if<Wgmma>(&i->node);
+    const auto* mma = std::get_if<Mma>(&i->node);
     if (mma != nullptr && mma->a.array) result.registers.push_back(mma->a.array.get());
   }
   return result;
@@ -73,7 +62,7 @@ class WaitSinker {
     StmtPlace to = at + kStatements;
     while (to != body_end && passes(*to, end, passed)) ++to;
     if (passed.commits == 0 && !passed.is_worth_it) return;
-    std::get<WgmmaSync>(at->node).pending += passed.commits;
+    std::get<Await>(at->node).pending += passed.commits;
     // Without a product it passed a loop: see is_worth_it.
     const std::string later = passed.commits == 0 ? "a loop over other registers"
                               : passed.commits == 1
@@ -88,8 +77,8 @@ class WaitSinker {
     const bool repeats =
         std::holds_alternative<For>(stmt.node) && any_in(stmt, is_of_ring_or_product);
     if (!may || repeats) return false;
-    if (const auto* sync = std::get_if<WgmmaSync>(&stmt.node)) {
-      passed.commits += sync->kind == WgmmaSync::Kind::commit ? 1 : 0;
+    if (std::holds_alternative<Commit>(stmt.node)) {
+      ++passed.commits;
     } else if (std::holds_alternative<MbarrierWait>(stmt.node)) {
       if (passed.turns + 1 >= end.ring->size) return false;
       ++passed.turns;
@@ -101,8 +90,7 @@ class WaitSinker {
 
   /// Products and turns are counted where they stand alone.
   static bool is_of_ring_or_product(const Stmt& stmt) {
-    return std::holds_alternative<WgmmaSync>(stmt.node) ||
-           std::holds_alternative<MbarrierWait>(stmt.node);
+    return is_of_product(stmt) || std::holds_alternative<MbarrierWait>(stmt.node);
   }
   static bool may_pass(const Stmt& stmt, const End& end) {
     bool uses_registers = false;
@@ -112,9 +100,7 @@ class WaitSinker {
                                                    array.get()) != of_product.end();
     });
     if (uses_registers) return false;
-    if (const auto* sync = std::get_if<WgmmaSync>(&stmt.node)) {
-      return sync->kind != WgmmaSync::Kind::wait;
-    }
+    if (is_of_product(stmt)) return !is_product_wait(stmt);
     if (const auto* store = std::get_if<Store>(&stmt.node)) {
       return store->to.array->space == ArraySpace::registers;
     }
@@ -126,7 +112,7 @@ class WaitSinker {
              wait->at.array->ring_part == Array::RingPart::full;
     }
     return std::holds_alternative<Let>(stmt.node) || std::holds_alternative<Comment>(stmt.node) ||
-           std::holds_alternative<Declare>(stmt.node) || std::holds_alternative<Wgmma>(stmt.node) ||
+           std::holds_alternative<Declare>(stmt.node) ||
            std::holds_alternative<Convert>(stmt.node) || std::holds_alternative<For>(stmt.node);
   }
 
@@ -135,7 +121,7 @@ class WaitSinker {
 
 }  // namespace
 
-void sink_product_waits(Program& program, std::vector<std::string>& notes) {
+void sink_products(Program& program, std::vector<std::string>& notes) {
   WaitSinker(notes).visit(program.body);
 }
 

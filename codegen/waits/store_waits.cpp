@@ -1,7 +1,4 @@
-#include "codegen/passes/await_stores.h"
-
 #include <algorithm>
-#include <climits>
 #include <map>
 #include <set>
 #include <utility>
@@ -9,6 +6,7 @@
 
 #include "codegen/analysis/footprint.h"
 #include "codegen/thread_ir/walk.h"
+#include "codegen/waits/place_waits.h"
 
 namespace tessera::codegen {
 namespace {
@@ -40,31 +38,29 @@ void await(Ages<Key>& ages, int pending) {
 struct InFlight {
   Ages<const Array*> sources;  // not read yet
   Ages<const Array*> targets;  // not in memory yet
-  Ages<int> tokens;
 
   bool operator==(const InFlight&) const = default;
   void merge_with(const InFlight& other) {
     merge(sources, other.sources);
     merge(targets, other.targets);
-    merge(tokens, other.tokens);
   }
 };
 
 bool is_of_stores(const Stmt& stmt) {
   return std::holds_alternative<TensorStore>(stmt.node) ||
-         std::holds_alternative<StoreCommit>(stmt.node) ||
-         std::holds_alternative<StoreWait>(stmt.node);
+         any_order(stmt, [](const Order& order) { return order.work == Work::stores; });
+}
+/// The wait for stores that the statement is; null if it is something else.
+template <class StmtType>
+auto* wait_of(StmtType& stmt) {
+  auto* const wait = std::get_if<Await>(&stmt.node);
+  return wait != nullptr && wait->work == Work::stores ? wait : nullptr;
 }
 
 class StoreWaits {
  public:
   explicit StoreWaits(Program& program) : program_(program) {
     walk(program.body, [&](Stmt& stmt) {
-      auto* const wait = std::get_if<StoreWait>(&stmt.node);
-      if (wait != nullptr && wait->token >= 0) {
-        wait->pending = static_cast<int>(of_tokens_.size());
-        of_tokens_.push_back(INT_MAX);
-      }
       any_ = any_ || std::holds_alternative<TensorStore>(stmt.node);
       has_fences_ = has_fences_ || has_order(stmt, Order::Kind::fence);
       for_each_memory_effect(stmt, [&](const MemoryEffect& effect) {
@@ -74,11 +70,9 @@ class StoreWaits {
   }
 
   void run() {
-    if (any_) {
-      place(program_.body);
-      drain(program_.body);
-    }
-    if (any_ || !of_tokens_.empty()) finish(program_.body);
+    if (!any_) return;
+    place(program_.body);
+    drain(program_.body);
   }
 
  private:
@@ -97,13 +91,13 @@ class StoreWaits {
     for (size_t i = 0; i < body.size(); ++i) {
       if (const Wait wait = wait_before(body[i])) {
         await(wait.pending, wait.of_reads);
-        auto* const before = i > 0 ? std::get_if<StoreWait>(&body[i - 1].node) : nullptr;
-        if (before != nullptr && before->token < 0) {  // of an earlier visit
+        Await* const before = i > 0 ? wait_of(body[i - 1]) : nullptr;
+        if (before != nullptr) {  // of an earlier visit
           before->pending = std::min(before->pending, wait.pending);
           before->of_reads = before->of_reads && wait.of_reads;
         } else {
           const auto at = body.begin() + static_cast<std::ptrdiff_t>(i);
-          body.insert(at, {StoreWait{wait.pending, wait.of_reads}, body[i].loc});
+          body.insert(at, {Await{Work::stores, wait.pending, wait.of_reads}, body[i].loc});
           ++i;
         }
       }
@@ -115,18 +109,11 @@ class StoreWaits {
     if (const auto* store = std::get_if<TensorStore>(&stmt.node)) {
       now_.sources[store->from.array.get()] = kOpen;
       now_.targets[store->to.array.get()] = kOpen;
-    } else if (const auto* closed = std::get_if<StoreCommit>(&stmt.node)) {
-      if (closed->token >= 0) now_.tokens[closed->token] = kOpen;
+    } else if (has_order(stmt, Order::Kind::commit, Work::stores)) {
       commit(now_.sources);
       commit(now_.targets);
-      commit(now_.tokens);
-    } else if (auto* wait = std::get_if<StoreWait>(&stmt.node)) {
-      if (wait->token < 0) return await(wait->pending, wait->of_reads);
-      const auto found = now_.tokens.find(wait->token);
-      if (found == now_.tokens.end()) return;
-      int& pending = of_tokens_[static_cast<size_t>(wait->pending)];
-      pending = std::min(pending, found->second);
-      await(pending, wait->of_reads);
+    } else if (const Await* wait = wait_of(stmt)) {
+      await(wait->pending, wait->of_reads);
     }
     by_structure(
         stmt, [&](For& loop) { take_loop(loop); },
@@ -179,6 +166,7 @@ class StoreWaits {
 
   void look(const Stmt& stmt, Wait& wait) const {
     if (stmt.manual_sync) return;
+    if (const auto* arrive = std::get_if<MbarrierArrive>(&stmt.node)) look(*arrive, wait);
     for_each_memory_effect(stmt, [&](const MemoryEffect& effect) {
       const Array& array = *effect.access.array;
       if (array.space == ArraySpace::shared && effect.writes) {
@@ -195,6 +183,14 @@ class StoreWaits {
       look(order, wait);
       return false;
     });
+  }
+
+  /// Whoever fills the stage next writes it.
+  void look(const MbarrierArrive& arrive, Wait& wait) const {
+    if (arrive.at.array->ring_part != Array::RingPart::empty) return;
+    for (const auto& [source, age] : now_.sources) {
+      if (source->ring == arrive.at.array->ring) wait.add(age, true);
+    }
   }
 
   void look(const Order& order, Wait& wait) const {
@@ -229,36 +225,19 @@ class StoreWaits {
     if (now_.sources.empty()) return;
     Wait wait;
     all(now_.sources, true, wait);
-    body.push_back({StoreWait{wait.pending, true}, body.back().loc});
+    body.push_back({Await{Work::stores, wait.pending, true}, body.back().loc});
     await(wait.pending, true);
-  }
-
-  /// Waits of tokens become waits for groups; those that no store precedes go.
-  void finish(Body& body) {
-    Body result;
-    for (Stmt& stmt : body) {
-      for_each_body(stmt, [&](Body& inner) { finish(inner); });
-      if (auto* closed = std::get_if<StoreCommit>(&stmt.node)) closed->token = -1;
-      if (auto* wait = std::get_if<StoreWait>(&stmt.node); wait != nullptr && wait->token >= 0) {
-        wait->token = -1;
-        wait->pending = of_tokens_[static_cast<size_t>(wait->pending)];
-        if (wait->pending == INT_MAX) continue;
-      }
-      result.push_back(std::move(stmt));
-    }
-    body = std::move(result);
   }
 
   Program& program_;
   InFlight now_;
   bool any_ = false, has_fences_ = false;
   std::set<const Array*> accessed_;  // by threads
-  std::vector<int> of_tokens_;       // groups pending after each wait of a token
 };
 
 }  // namespace
 
-void await_stores(Program& program) {
+void place_store_waits(Program& program) {
   StoreWaits(program).run();
 }
 

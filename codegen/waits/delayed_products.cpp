@@ -1,5 +1,3 @@
-#include "codegen/passes/delay_product_waits.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,6 +6,7 @@
 
 #include "codegen/analysis/footprint.h"
 #include "codegen/thread_ir/walk.h"
+#include "codegen/waits/product_waits.h"
 
 namespace tessera::codegen {
 namespace {
@@ -15,16 +14,8 @@ namespace {
 constexpr size_t kMaxPending = 7;   // groups that a wait may leave in flight
 constexpr int64_t kMaxPeriod = 24;  // rounds after which the versions of a tile repeat
 
-WgmmaSync* wait_of(Stmt& stmt) {
-  auto* sync = std::get_if<WgmmaSync>(&stmt.node);
-  return sync != nullptr && sync->kind == WgmmaSync::Kind::wait ? sync : nullptr;
-}
-
 bool has_product(const Stmt& stmt) {
-  return any_in(stmt, [](const Stmt& inner) {
-    return std::holds_alternative<Wgmma>(inner.node) ||
-           std::holds_alternative<WgmmaSync>(inner.node);
-  });
+  return any_in(stmt, is_of_product);
 }
 
 bool is_block_barrier(const Stmt& stmt) {
@@ -50,20 +41,19 @@ class Candidate {
   /// Empty if the waits at these positions of the body may be for the previous round.
   std::string problem(const std::vector<size_t>& waits) {
     for (size_t i = 0; i < loop_.body.size(); ++i) {
-      const bool is_product = std::holds_alternative<Wgmma>(loop_.body[i].node) ||
-                              std::holds_alternative<WgmmaSync>(loop_.body[i].node);
-      if (!is_product && has_product(loop_.body[i])) return "a product stands in an inner loop";
+      const Stmt& stmt = loop_.body[i];
+      if (!is_of_product(stmt) && has_product(stmt)) return "a product stands in an inner loop";
     }
     if (waits.size() > kMaxPending) return "the loop computes too many products";
     std::set<const Array*> sums;
     for (const size_t wait : waits) {
-      const Array& sum = *std::get<WgmmaSync>(loop_.body[wait].node).c.array;
+      const Array& sum = *std::get<Await>(loop_.body[wait].node).sum.array;
       if (touches_registers(sum)) return fmt::format("the loop uses '{}'", sum.name);
       if (!sums.insert(&sum).second) return fmt::format("two products add to '{}'", sum.name);
     }
     for (const Stmt& stmt : loop_.body) {
-      const auto* mma = std::get_if<Wgmma>(&stmt.node);
-      if (mma == nullptr) continue;
+      const auto* mma = std::get_if<Mma>(&stmt.node);
+      if (mma == nullptr || !mma->is_of_group()) continue;
       if (!sums.contains(mma->c.array.get())) return "a product is awaited elsewhere";
       if (mma->a.array && touches_registers(*mma->a.array)) {
         return fmt::format("the loop writes '{}'", mma->a.array->name);
@@ -203,29 +193,28 @@ class WaitDelayer {
   /// it. A wait in the loop leaves as many groups in flight as a round has products.
   static void delay(Body& body, size_t at, const std::vector<size_t>& waits) {
     auto& loop = std::get<For>(body[at].node);
-    Body starts, rest;
-    for (const size_t wait : waits) {
-      rest.push_back(loop.body[wait]);
-      starts.push_back(loop.body[wait]);
-      std::get<WgmmaSync>(starts.back().node).kind = WgmmaSync::Kind::start;
+    Body fences, rest;
+    for (const size_t at_wait : waits) {
+      rest.push_back(loop.body[at_wait]);
+      fences.push_back(loop.body[at_wait]);
+      auto& wait = std::get<Await>(loop.body[at_wait].node);
+      fences.back().node = Fence{Fence::Of::registers, wait.sum, wait.width};
+      wait = {.work = Work::products, .pending = static_cast<int>(waits.size())};
     }
     for (Stmt& stmt : loop.body) {
-      auto* sync = std::get_if<WgmmaSync>(&stmt.node);
-      if (sync == nullptr) continue;
-      if (sync->kind == WgmmaSync::Kind::wait) sync->pending = static_cast<int>(waits.size());
-      sync->c = {};
-      sync->width = 0;
+      auto* fence = std::get_if<Fence>(&stmt.node);
+      if (fence != nullptr && fence->of == Fence::Of::registers) *fence = {Fence::Of::registers};
     }
     const auto place = body.begin() + static_cast<std::ptrdiff_t>(at);
     const auto first = body.insert(place + 1, rest.begin(), rest.end());
-    body.insert(first - 1, starts.begin(), starts.end());
+    body.insert(first - 1, fences.begin(), fences.end());
   }
 
   /// The positions where a body waits for products.
-  static std::vector<size_t> waits_of(Body& body) {
+  static std::vector<size_t> waits_of(const Body& body) {
     std::vector<size_t> result;
     for (size_t i = 0; i < body.size(); ++i) {
-      if (wait_of(body[i]) != nullptr) result.push_back(i);
+      if (is_product_wait(body[i])) result.push_back(i);
     }
     return result;
   }
@@ -237,7 +226,7 @@ class WaitDelayer {
 
 }  // namespace
 
-void delay_product_waits(Program& program, std::vector<std::string>& notes) {
+void delay_products(Program& program, std::vector<std::string>& notes) {
   const bool any = std::any_of(program.body.begin(), program.body.end(), has_product);
   if (any) WaitDelayer(program, notes).visit(program.body);
 }
