@@ -56,6 +56,13 @@ AsyncToken Builder::copy_async(const Ref& from, const Ref& to, SourceLoc loc) {
   return committed(loc);
 }
 
+AsyncToken Builder::copy_async(const TileAt& from, const Ref& to, SourceLoc loc) {
+  return copy_async(from.with_extents_of(to), to, loc);
+}
+AsyncToken Builder::copy_async(const Ref& from, const TileAt& to, SourceLoc loc) {
+  return copy_async(from, to.with_extents_of(from), loc);
+}
+
 AsyncToken Builder::copy_async(const Rows& from, const Ref& to, SourceLoc loc) {
   check_async(*recorder_, from.of(), to, loc);
   copy_rows(from, to, true, ir::CopyTime::awaited, loc);

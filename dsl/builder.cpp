@@ -292,11 +292,12 @@ Value Builder::warp() const {
   return thread() / 32;
 }
 
-Ref Builder::shared(DType dtype, std::vector<int64_t> shape, std::string name, SourceLoc loc) {
-  return allocate(*recorder_, ir::Space::shared, dtype, shape, std::move(name), loc);
+TileRef Builder::shared(DType dtype, std::vector<int64_t> shape, std::string name, SourceLoc loc) {
+  return TileRef(allocate(*recorder_, ir::Space::shared, dtype, shape, std::move(name), loc));
 }
-Ref Builder::fragment(DType dtype, std::vector<int64_t> shape, std::string name, SourceLoc loc) {
-  return allocate(*recorder_, ir::Space::fragment, dtype, shape, std::move(name), loc);
+TileRef Builder::fragment(DType dtype, std::vector<int64_t> shape, std::string name,
+                          SourceLoc loc) {
+  return TileRef(allocate(*recorder_, ir::Space::fragment, dtype, shape, std::move(name), loc));
 }
 Ref Builder::local(DType dtype, std::vector<int64_t> shape, std::string name, SourceLoc loc) {
   return local(dtype, std::move(shape), LocalOptions{}, std::move(name), loc);
@@ -307,7 +308,8 @@ Ref Builder::local(DType dtype, std::vector<int64_t> shape, LocalOptions options
                   options.dynamic);
 }
 
-Ref Builder::fragment(DType dtype, const layout::Layout& layout, std::string name, SourceLoc loc) {
+TileRef Builder::fragment(DType dtype, const layout::Layout& layout, std::string name,
+                          SourceLoc loc) {
   if (const auto collision = layout::find_collision(layout)) {
     auto tuple = [](const std::vector<int64_t>& index) {
       return fmt::format("({})", fmt::join(index, ", "));
@@ -319,8 +321,8 @@ Ref Builder::fragment(DType dtype, const layout::Layout& layout, std::string nam
         fmt::format("{} and {} both in thread {} slot {}", tuple(collision->first),
                     tuple(collision->second), collision->thread, collision->slot));
   }
-  return allocate(*recorder_, ir::Space::fragment, dtype, layout.shape(), std::move(name), loc,
-                  std::make_shared<const layout::Layout>(layout));
+  return TileRef(allocate(*recorder_, ir::Space::fragment, dtype, layout.shape(), std::move(name),
+                          loc, std::make_shared<const layout::Layout>(layout)));
 }
 
 Ref Builder::var(DType dtype, Arg init, std::string name, SourceLoc loc) {

@@ -264,15 +264,15 @@ class TESSERA_API Builder {
   /// A buffer of the block, which all its threads see. SMEM_LIMIT if the block needs more than its target has: 227 KiB on sm_90.
   /// Buffers that are not in use together, such as the tiles of a pipelined loop and what comes after it,
   /// share memory where that lets more blocks run.
-  Ref shared(DType dtype, std::vector<int64_t> shape, std::string name = "tile",
-             SourceLoc loc = SourceLoc::here());
+  TileRef shared(DType dtype, std::vector<int64_t> shape, std::string name = "tile",
+                 SourceLoc loc = SourceLoc::here());
   /// A tile of the block in registers. The compiler decides which thread holds which element. REGISTERS
   /// if it cannot fit into 255 registers per thread.
-  Ref fragment(DType dtype, std::vector<int64_t> shape, std::string name = "frag",
-               SourceLoc loc = SourceLoc::here());
+  TileRef fragment(DType dtype, std::vector<int64_t> shape, std::string name = "frag",
+                   SourceLoc loc = SourceLoc::here());
   /// A fragment with a layout of the author.
-  Ref fragment(DType dtype, const layout::Layout& layout, std::string name = "frag",
-               SourceLoc loc = SourceLoc::here());
+  TileRef fragment(DType dtype, const layout::Layout& layout, std::string name = "frag",
+                   SourceLoc loc = SourceLoc::here());
   /// A private array of each thread, in registers. Indices must be constant after unrolling
   /// (REGISTER_INDEX).
   Ref local(DType dtype, std::vector<int64_t> shape, std::string name = "local",
@@ -327,6 +327,12 @@ class TESSERA_API Builder {
   /// more is a multiple of the tile, by which it is outside as a whole, or COPY_ENGINE.
   ///   k.copy(tile, y.tile({row, 0}, {64, 128}), {.engine = ir::Engine::tensor});
   void copy(const Ref& from, const Ref& to, CopyOptions options, SourceLoc loc = SourceLoc::here());
+  /// The same where one side has the extents.
+  ///   k.copy(x.tile({row, 0}), tile);
+  void copy(const TileAt& from, const Ref& to, CopyOptions options = {},
+            SourceLoc loc = SourceLoc::here());
+  void copy(const Ref& from, const TileAt& to, CopyOptions options = {},
+            SourceLoc loc = SourceLoc::here());
   /// Adds a shared tile or a fragment to a part of an output: to += from, each element by itself indivisible, of f32,
   /// f16, bf16, i32, u32 or u64 on both sides (DTYPE). Additions outside of the tensor are dropped. By tensor stores
   /// from sm_90 on, if a tensor store is possible, else by atomics; `explain` says why. The order of the additions to
@@ -358,6 +364,8 @@ class TESSERA_API Builder {
   ///   k.wait_read(stored);  // the tile may be written again: the compiler puts it in where it is missing
   ///   k.wait(stored);       // y has the elements
   AsyncToken copy_async(const Ref& from, const Ref& to, SourceLoc loc = SourceLoc::here());
+  AsyncToken copy_async(const TileAt& from, const Ref& to, SourceLoc loc = SourceLoc::here());
+  AsyncToken copy_async(const Ref& from, const TileAt& to, SourceLoc loc = SourceLoc::here());
   AsyncToken copy_async(const Rows& from, const Ref& to, SourceLoc loc = SourceLoc::here());
   /// Waits for the copy of `token` and for all copies of its direction started before it. The elements of a store are
   /// in memory then; other threads read them after a k.sync().
@@ -382,6 +390,11 @@ class TESSERA_API Builder {
   /// Computes the tile and writes it to `to`, converted to its dtype. Extents of 1 repeat, or are dropped
   /// where `to` has fewer dimensions. SHAPE if the extents do not meet those of `to`.
   void store(const Tile& tile, const Ref& to, SourceLoc loc = SourceLoc::here());
+  void store(const Tile& tile, const TileAt& to, SourceLoc loc = SourceLoc::here());
+  /// The index of each element along an axis, i32, -1 = the last: for masks. It meets tiles of any extents. SHAPE where
+  /// the statement has no such axis, or gives no extents.
+  ///   auto seen = k.evaluate(select(j * 64 + k.index(Axis(1)) <= row + k.index(Axis(0)), s, lowest));
+  Tile index(Axis axis = Axis(-1), SourceLoc loc = SourceLoc::here());
   /// Reduces a tile over one axis, of which an extent of 1 stays, so that the result meets the tile again;
   /// -1 = the last. Floats give f32. An expression is computed into a fragment first.
   Tile reduce_sum(const Tile& from, Axis axis = Axis(-1), SourceLoc loc = SourceLoc::here());
@@ -478,6 +491,12 @@ class TESSERA_API Builder {
   ///
   /// Errors: GEMM, SHAPE, DTYPE. Example: tests/codegen/language/gemm_test.cpp.
   void gemm(const Ref& a, const Ref& b, const Ref& c, GemmOptions options = {},
+            SourceLoc loc = SourceLoc::here());
+  /// The same of a tile, which is computed into a fragment first unless it is one.
+  ///   k.gemm(cast(DType::bf16, p), v_tile, o);
+  void gemm(const Tile& a, const Ref& b, const Ref& c, GemmOptions options = {},
+            SourceLoc loc = SourceLoc::here());
+  void gemm(const Ref& a, const Tile& b, const Ref& c, GemmOptions options = {},
             SourceLoc loc = SourceLoc::here());
 
   // ---- Control flow
@@ -717,6 +736,8 @@ class TESSERA_API Builder {
                        PersistentOptions options, SourceLoc loc);
   void reduce(ir::ReduceOp op, const Ref& from, const Ref& to, Axis axis, SourceLoc loc);
   Tile reduce(ir::ReduceOp op, const Tile& from, Axis axis, SourceLoc loc);
+  /// The buffer of a tile; computes an expression.
+  Ref operand(const Tile& tile, SourceLoc loc);
   void for_elements(const Tile& tile, const Ref& to,
                     const std::function<void(const Ref&, const Value&)>& body, SourceLoc loc);
   void scan(ir::Op op, const Ref& from, const Ref& to, Axis axis, ScanOptions options,

@@ -103,6 +103,13 @@ void require_warps(const Recorder& r, int depths, SourceLoc loc) {
 
 }  // namespace
 
+void Builder::gemm(const Tile& a, const Ref& b, const Ref& c, GemmOptions options, SourceLoc loc) {
+  gemm(operand(a, loc), b, c, options, loc);
+}
+void Builder::gemm(const Ref& a, const Tile& b, const Ref& c, GemmOptions options, SourceLoc loc) {
+  gemm(a, operand(b, loc), c, options, loc);
+}
+
 void Builder::gemm(const Ref& a, const Ref& b, const Ref& c, GemmOptions options, SourceLoc loc) {
   const Recorder& r = *recorder_;
   const std::vector<int64_t> left = matrix_shape(r, a, "the left operand", 2, loc);

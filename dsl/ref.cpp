@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "dsl/recorder.h"
 #include "dsl/value.h"
 
@@ -118,7 +120,7 @@ Ref Ref::operator()(Arg i, Arg j, Arg k, Arg l) const {
   return index({std::move(i), std::move(j), std::move(k), std::move(l)});
 }
 
-Ref Ref::tile(std::vector<Arg> offsets, std::vector<int64_t> extents, SourceLoc loc) const {
+TileRef Ref::tile(std::vector<Arg> offsets, std::vector<int64_t> extents, SourceLoc loc) const {
   const auto& buffer = *region_.buffer;
   if (offsets.size() != region_.order.size() || extents.size() != region_.order.size()) {
     recorder_->fail("RANK",
@@ -163,20 +165,50 @@ Ref Ref::tile(std::vector<Arg> offsets, std::vector<int64_t> extents, SourceLoc 
           {part.offsets[d], begin, extent - ir::index(extents[i] - 1)});
     }
   }
-  return derived(std::move(part));
+  return TileRef(derived(std::move(part)));
 }
 
-Ref Ref::transposed(SourceLoc loc) const {
+TileAt Ref::tile(std::vector<Arg> offsets, SourceLoc loc) const {
+  return {*this, std::move(offsets), loc};
+}
+
+TileRef TileAt::with_extents(std::vector<int64_t> extents) const {
+  const size_t rank = offsets_.size();
+  while (extents.size() > rank) {
+    const auto one = std::find(extents.begin(), extents.end(), 1);
+    if (one == extents.end()) break;
+    extents.erase(one);
+  }
+  if (extents.size() < rank) extents.insert(extents.begin(), rank - extents.size(), 1);
+  return of_.tile(offsets_, std::move(extents), loc_);
+}
+
+TileRef TileAt::with_extents_of(const Ref& other) const {
+  std::vector<int64_t> extents;
+  for (const ir::Expr& extent : region_shape(other.region())) {
+    if (!ir::is_constant(extent)) {
+      of_.recorder()->fail(
+          "REGION",
+          fmt::format("the extents of a tile of '{}' are those of '{}', which are not constant",
+                      of_.region().buffer->name, other.region().buffer->name),
+          loc_, "x.tile({offsets}, {extents})", shape_text(region_shape(other.region())));
+    }
+    extents.push_back(extent->integer);
+  }
+  return with_extents(std::move(extents));
+}
+
+TileRef Ref::transposed(SourceLoc loc) const {
   if (region_.order.size() < 2) {
     recorder_->fail("RANK", fmt::format("'{}' cannot be transposed", region_.buffer->name), loc,
                     "at least 2 free dimensions", fmt::format("{}", region_.order.size()));
   }
   ir::Region part = region_;
   std::swap(part.order[part.order.size() - 1], part.order[part.order.size() - 2]);
-  return derived(std::move(part));
+  return TileRef(derived(std::move(part)));
 }
 
-Ref Ref::reshape(std::vector<int64_t> shape, SourceLoc loc) const {
+TileRef Ref::reshape(std::vector<int64_t> shape, SourceLoc loc) const {
   const ir::Buffer& buffer = *region_.buffer;
   const bool fixed = buffer.space != ir::Space::global && buffer.space != ir::Space::cluster;
   if (!fixed || !is_whole(region_)) {
@@ -204,7 +236,7 @@ Ref Ref::reshape(std::vector<int64_t> shape, SourceLoc loc) const {
   view.alias_of = buffer.alias_of ? buffer.alias_of : region_.buffer;
   view.loc = loc;
   view.shape = std::move(extents);
-  return recorder_->new_buffer(std::move(view));
+  return TileRef(recorder_->new_buffer(std::move(view)));
 }
 
 Ref Ref::unchecked() const {

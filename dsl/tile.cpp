@@ -13,6 +13,7 @@
 namespace tessera::dsl {
 
 struct Tile::Node {
+  Recorder* recorder = nullptr;
   std::vector<int64_t> shape;
   DType dtype = DType::f32;
   SourceLoc loc;
@@ -20,6 +21,8 @@ struct Tile::Node {
   std::optional<Ref> ref = {};
   int name = 0;                  // of the region, for check_fresh
   std::optional<int> axis = {};  // a dimension of extent 1 that the buffer does not have
+  // .. or the index of each element along a dimension, negative from the end..
+  std::optional<int> index_axis = {};
   // .. or a function of other tiles.
   std::function<Value(const std::vector<Value>&)> fn = {};
   std::vector<Tile> operands = {};
@@ -79,6 +82,7 @@ Tile::Tile(const Ref& ref, SourceLoc loc) {
   const ir::Region& region = ref.region();
   Recorder& recorder = *ref.recorder();
   auto node = std::make_shared<Node>();
+  node->recorder = &recorder;
   for (const ir::Expr& extent : region_shape(region)) {
     if (!ir::is_constant(extent)) {
       recorder.fail("REGION",
@@ -98,6 +102,8 @@ Tile::Tile(const Ref& ref, SourceLoc loc) {
   node_ = std::move(node);
 }
 
+Tile::Tile(const TileRef& ref, SourceLoc loc) : Tile(static_cast<const Ref&>(ref), loc) {}
+
 const std::vector<int64_t>& Tile::shape() const {
   return node_->shape;
 }
@@ -106,14 +112,12 @@ DType Tile::dtype() const {
   return node_->dtype;
 }
 
-Ref Tile::ref(SourceLoc loc) const {
-  const Node* leaf = node_.get();
-  while (!leaf->ref) leaf = leaf->operands.front().node_.get();
+TileRef Tile::ref(SourceLoc loc) const {
   if (!node_->ref) {
-    leaf->ref->recorder()->fail("NOT_A_BUFFER", "an expression of tiles is used as a buffer", loc,
-                                "the tile of a buffer", "an expression", "k.evaluate(tile).ref()");
+    node_->recorder->fail("NOT_A_BUFFER", "an expression of tiles is used as a buffer", loc,
+                          "the tile of a buffer", "an expression", "k.evaluate(tile).ref()");
   }
-  return node_->axis ? node_->ref->reshape(node_->shape, loc) : *node_->ref;
+  return TileRef(node_->axis ? node_->ref->reshape(node_->shape, loc) : *node_->ref);
 }
 
 Tile Tile::with_axis(int axis) const {
@@ -125,10 +129,10 @@ Tile Tile::with_axis(int axis) const {
 
 Tile Tile::map(std::function<Value(const std::vector<Value>&)> fn, std::vector<Tile> tiles,
                SourceLoc loc) {
-  const Node* leaf = tiles.front().node_.get();
-  while (!leaf->ref) leaf = leaf->operands.front().node_.get();
-  Recorder* recorder = leaf->ref->recorder();
+  const Node& first = *tiles.front().node_;
+  Recorder* recorder = first.recorder;
   auto node = std::make_shared<Node>();
+  node->recorder = recorder;
   std::vector<Value> arguments;
   for (const Tile& tile : tiles) {
     const size_t rank = std::max(node->shape.size(), tile.shape().size());
@@ -138,7 +142,7 @@ Tile Tile::map(std::function<Value(const std::vector<Value>&)> fn, std::vector<T
       if (a != b && a != 1 && b != 1) {
         recorder->fail("SHAPE", "tiles of an expression have different shapes",
                        loc.known() ? loc : tile.node_->loc, text_of(node->shape),
-                       text_of(tile.shape()), "equal extents, or 1", leaf->loc);
+                       text_of(tile.shape()), "equal extents, or 1", first.loc);
       }
       shape[rank - 1 - i] = std::max(a, b);
     }
@@ -146,13 +150,23 @@ Tile Tile::map(std::function<Value(const std::vector<Value>&)> fn, std::vector<T
     arguments.push_back(any_value(recorder, tile.dtype()));
   }
   node->dtype = fn(arguments).dtype();
-  node->loc = leaf->loc;
+  node->loc = first.loc;
   node->fn = std::move(fn);
   node->operands = std::move(tiles);
   return Tile(std::shared_ptr<const Node>(std::move(node)));
 }
 
 Value Tile::at(const std::vector<Value>& index, const std::vector<int64_t>& extents) const {
+  if (node_->index_axis) {
+    const int axis = *node_->index_axis, rank = static_cast<int>(index.size());
+    const int d = axis < 0 ? rank + axis : axis;
+    if (d < 0 || d >= rank) {
+      node_->recorder->fail(
+          "SHAPE", "a tile of indices along an axis that the statement does not have", node_->loc,
+          fmt::format("{} .. {}", -rank, rank - 1), fmt::format("{}", axis));
+    }
+    return index[static_cast<size_t>(d)];
+  }
   if (!node_->ref) {
     std::vector<Value> arguments;
     for (const Tile& operand : node_->operands) arguments.push_back(operand.at(index, extents));
@@ -178,6 +192,19 @@ void Tile::check_fresh(SourceLoc loc) const {
 
 // ---- Builder
 
+Tile Builder::index(Axis axis, SourceLoc loc) {
+  auto node = std::make_shared<Tile::Node>();
+  node->recorder = recorder_.get();
+  node->dtype = DType::i32;
+  node->loc = loc;
+  node->index_axis = static_cast<int>(axis);
+  return Tile(std::shared_ptr<const Tile::Node>(std::move(node)));
+}
+
+Ref Builder::operand(const Tile& tile, SourceLoc loc) {
+  return (tile.node_->ref ? tile : evaluate(tile, loc)).ref(loc);
+}
+
 Tile Builder::load(const Ref& from, SourceLoc loc) {
   const Tile source(from, loc);
   const Ref to = fragment(source.dtype(), source.shape(), from.region().buffer->name, loc);
@@ -186,6 +213,10 @@ Tile Builder::load(const Ref& from, SourceLoc loc) {
 }
 
 Tile Builder::evaluate(const Tile& tile, SourceLoc loc) {
+  if (tile.shape().empty()) {
+    recorder_->fail("SHAPE", "a tile of indices has no extents of its own", loc,
+                    "an expression with a tile of a buffer", "k.index alone", "store it to a tile");
+  }
   const Ref to = fragment(tile.dtype(), tile.shape(), "tile", loc);
   store(tile, to, loc);
   return Tile(to, loc);
@@ -194,6 +225,10 @@ Tile Builder::evaluate(const Tile& tile, SourceLoc loc) {
 void Builder::store(const Tile& tile, const Ref& to, SourceLoc loc) {
   for_elements(
       tile, to, [&](const Ref& element, const Value& value) { element = Arg(value, loc); }, loc);
+}
+
+void Builder::store(const Tile& tile, const TileAt& to, SourceLoc loc) {
+  store(tile, to.with_extents(tile.shape()), loc);
 }
 
 void Builder::atomic_add(const Ref& to, const Tile& tile, MemoryOrder order, SourceLoc loc) {

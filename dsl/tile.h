@@ -21,15 +21,17 @@ class TESSERA_API Tile {
   /// The elements of `ref`, a buffer or a part of one of constant extents (REGION).
   ///   k.store(Tile(sum) * scale, sum);
   explicit Tile(const Ref& ref, SourceLoc loc = SourceLoc::here());
+  /// The same of what is a tile for certain: k.store(sum * scale, sum).
+  Tile(const TileRef& ref, SourceLoc loc = SourceLoc::here());
   Tile(const Tile& other);
   Tile& operator=(const Tile& other);
   ~Tile();
 
   const std::vector<int64_t>& shape() const;
   DType dtype() const;
-  /// The buffer whose elements these are, for k.gemm, k.copy and element reads. NOT_A_BUFFER for an
-  /// expression: k.evaluate(tile).ref().
-  Ref ref(SourceLoc loc = SourceLoc::here()) const;
+  /// The buffer whose elements these are, for k.copy and element reads. NOT_A_BUFFER for an expression:
+  /// k.evaluate(tile).ref().
+  TileRef ref(SourceLoc loc = SourceLoc::here()) const;
 
   /// fn(a, b, ..) for each element. SHAPE if the shapes do not meet.
   ///   auto clamped = Tile::map([](auto v) { return max(min(v[0], v[1]), -v[1]); }, {x, limit});

@@ -149,6 +149,13 @@ void Builder::copy(const Ref& from, const Ref& to, CopyOptions options, SourceLo
   copy(from, to, std::move(terms), loc);
 }
 
+void Builder::copy(const TileAt& from, const Ref& to, CopyOptions options, SourceLoc loc) {
+  copy(from.with_extents_of(to), to, std::move(options), loc);
+}
+void Builder::copy(const Ref& from, const TileAt& to, CopyOptions options, SourceLoc loc) {
+  copy(from, to.with_extents_of(from), std::move(options), loc);
+}
+
 void Builder::copy_add(const Ref& from, const Ref& to, CopyOptions options, SourceLoc loc) {
   const ir::Buffer &source = *from.region().buffer, &target = *to.region().buffer;
   const bool is_source = source.space == ir::Space::shared || source.space == ir::Space::fragment;

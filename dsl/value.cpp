@@ -98,7 +98,6 @@ Arg::Arg(const Value& value, SourceLoc loc) : value_(value), loc_(loc) {
   if (!value.expr())
     operand_error(nullptr, "EMPTY_VALUE", "a default-constructed Value is used", loc);
 }
-Arg::Arg(const Ref& element, SourceLoc loc) : value_(element.read(loc)), loc_(loc) {}
 
 Value Arg::value() const {
   switch (kind_) {

@@ -18,6 +18,8 @@ namespace tessera::dsl {
 class Recorder;  // what a Builder has recorded so far
 class Arg;
 class Rows;
+class TileAt;
+class TileRef;
 
 /// A typed value. `Value v = t(i)` keeps what the element holds now; later stores do not change it.
 /// A run-time value does not convert to bool: use Builder::if_ or select. (A deleted conversion would
@@ -66,12 +68,15 @@ class TESSERA_API Ref {
   Ref operator()(Arg i, Arg j, Arg k) const;
   Ref operator()(Arg i, Arg j, Arg k, Arg l) const;
   /// The box of constant `extents` at `offsets`, over all free dimensions.
-  Ref tile(std::vector<Arg> offsets, std::vector<int64_t> extents,
-           SourceLoc loc = SourceLoc::here()) const;
+  TileRef tile(std::vector<Arg> offsets, std::vector<int64_t> extents,
+               SourceLoc loc = SourceLoc::here()) const;
+  /// The same with the extents of the other side of the statement: of what is copied to it, or of what it is copied to.
+  ///   k.copy(x.tile({row, 0}), tile);
+  TileAt tile(std::vector<Arg> offsets, SourceLoc loc = SourceLoc::here()) const;
   /// The last two free dimensions exchanged.
-  Ref transposed(SourceLoc loc = SourceLoc::here()) const;
+  TileRef transposed(SourceLoc loc = SourceLoc::here()) const;
   /// The same fragment, shared or local buffer with another shape and the same number of elements.
-  Ref reshape(std::vector<int64_t> shape, SourceLoc loc = SourceLoc::here()) const;
+  TileRef reshape(std::vector<int64_t> shape, SourceLoc loc = SourceLoc::here()) const;
 
   /// The same part without bounds guards. The author vouches for every index; the executor traps (OOB).
   Ref unchecked() const;
@@ -126,6 +131,19 @@ class TESSERA_API Ref {
   bool is_bulk_ = false;  // asynchronous copies take it by bulk copies
 };
 
+/// A Ref that is a tile, never one element: arithmetic takes it as the Tile of its elements.
+///   k.store(sum * scale, sum);
+class TESSERA_API TileRef : public Ref {
+ public:
+  explicit TileRef(const Ref& ref) : Ref(ref) {}
+  TileRef(const TileRef& other) = default;
+  using Ref::operator=;
+  const TileRef& operator=(const TileRef& other) const {
+    static_cast<const Ref&>(*this) = other;
+    return *this;
+  }
+};
+
 /// Rows of a buffer that are chosen one by one; see Ref::rows.
 class TESSERA_API Rows {
  public:
@@ -149,7 +167,11 @@ struct All {};
 class TESSERA_API Arg {
  public:
   Arg(const Value& value, SourceLoc loc = SourceLoc::here());
-  Arg(const Ref& element, SourceLoc loc = SourceLoc::here());
+  /// A Ref is one element here; a TileRef is none.
+  template <class Element>
+  requires std::is_same_v<Element, Ref> Arg(const Element& element,
+                                            SourceLoc loc = SourceLoc::here())
+      : value_(element.read(loc)), loc_(loc) {}
   template <class Number>
   requires std::is_arithmetic_v<Number> Arg(Number number, SourceLoc loc = SourceLoc::here())
       : integer_(std::is_floating_point_v<Number> ? 0 : static_cast<int64_t>(number)),
@@ -186,6 +208,23 @@ class TESSERA_API Arg {
   int64_t integer_ = 0;
   double number_ = 0;
   Kind kind_ = Kind::value;
+  SourceLoc loc_;
+};
+
+/// A place for a tile, whose extents the other side of a statement gives; see Ref::tile.
+class TESSERA_API TileAt {
+ public:
+  TileAt(Ref of, std::vector<Arg> offsets, SourceLoc loc)
+      : of_(std::move(of)), offsets_(std::move(offsets)), loc_(loc) {}
+
+ private:
+  friend class Builder;
+  /// The tile of these extents; of those of 1, as many come in front or go as the rank needs. RANK.
+  TileRef with_extents(std::vector<int64_t> extents) const;
+  TileRef with_extents_of(const Ref& other) const;
+
+  Ref of_;
+  std::vector<Arg> offsets_;
   SourceLoc loc_;
 };
 

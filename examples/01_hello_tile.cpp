@@ -18,10 +18,10 @@ ts::ir::Kernel normalize_rows(int64_t cols) {
 
   auto tile = k.fragment(kF32, {4, cols}, "tile");  // in registers, spread over the threads
   auto sum = k.fragment(kF32, {4}, "sum");
-  k.copy(x.tile({at.x * 4, 0}, {4, cols}), tile);  // rows beyond the end read as 0
+  k.copy(x.tile({at.x * 4, 0}), tile);  // rows beyond the end read as 0
   k.reduce_sum(tile, sum, ts::dsl::Axis(1));
   k.parallel({4, cols}, [&](auto r, auto c) { tile(r, c) = tile(r, c) / sum(r); });
-  k.copy(tile, y.tile({at.x * 4, 0}, {4, cols}));  // and are not written
+  k.copy(tile, y.tile({at.x * 4, 0}));  // and are not written
   return k.finish();
 }
 

@@ -41,14 +41,14 @@ ts::ir::Kernel gemm(const Shape& s) {
   auto sum = k.fragment(ts::DType::f32, {s.rows, s.columns}, "sum");
   k.fill(sum, 0.0f);
   k.pipelined(0, depth / s.step, s.ahead, [&](auto step) {
-    k.copy(a.tile({row, step * s.step}, {s.rows, s.step}), a_tile);
-    k.copy(b.tile({column, step * s.step}, {s.columns, s.step}), b_tile);
+    k.copy(a.tile({row, step * s.step}), a_tile);
+    k.copy(b.tile({column, step * s.step}), b_tile);
     k.gemm(a_tile, b_tile.transposed(), sum);
   });
   // through shared memory, so that whole rows of 256 bytes are written
   auto c_tile = k.shared(kBf16, {s.rows, s.columns}, "c_tile");
   k.copy(sum, c_tile);
-  k.copy(c_tile, c.tile({row, column}, {s.rows, s.columns}));
+  k.copy(c_tile, c.tile({row, column}));
   return k.finish();
 }
 
@@ -70,12 +70,12 @@ ts::ir::Kernel gemm_by_roles() {
   auto tile = [&](auto row, auto column) {
     k.fill(sum, 0.0f);
     k.pipelined(0, depth / kStep, {.stages = 3, .producer = true}, [&](auto s) {  // 48 KiB each
-      k.copy(a.tile({row * kRows, s * kStep}, {kRows, kStep}), a_tile, kByTensor);
-      k.copy(b.tile({column * kColumns, s * kStep}, {kColumns, kStep}), b_tile, kByTensor);
+      k.copy(a.tile({row * kRows, s * kStep}), a_tile, kByTensor);
+      k.copy(b.tile({column * kColumns, s * kStep}), b_tile, kByTensor);
       k.gemm(a_tile, b_tile.transposed(), sum);
     });
     k.copy(sum, c_tile);
-    k.copy(c_tile, c.tile({row * kRows, column * kColumns}, {kRows, kColumns}), kByTensor);
+    k.copy(c_tile, c.tile({row * kRows, column * kColumns}), kByTensor);
   };
   k.persistent({m / kRows, n / kColumns}, tile, {.group = 8});
   return k.finish();

@@ -26,14 +26,14 @@ ts::ir::Kernel rmsnorm(int64_t cols) {
   auto square = k.fragment(kF32, {1, cols}, "square");
   auto scale = k.fragment(kF32, {cols}, "scale");
   auto sum = k.fragment(kF32, {1}, "sum");
-  k.copy(x.tile({at.x, 0}, {1, cols}), row);
+  k.copy(x.tile({at.x, 0}), row);
   k.copy(weight, scale);
   k.parallel({1, cols}, [&](auto r, auto c) { square(r, c) = row(r, c) * row(r, c); });
   k.reduce_sum(square, sum, Axis(1));
   k.parallel({1, cols}, [&](auto r, auto c) {
     row(r, c) = row(r, c) * rsqrt(sum(r) / cols + eps) * scale(c);
   });
-  k.copy(row, y.tile({at.x, 0}, {1, cols}));
+  k.copy(row, y.tile({at.x, 0}));
   return k.finish();
 }
 

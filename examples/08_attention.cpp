@@ -15,7 +15,7 @@ constexpr auto kF32 = ts::DType::f32;
 constexpr int64_t kShared = 2;       // query heads per head of keys and values
 constexpr int64_t kM = 64, kN = 64;  // queries of a block, keys of a step
 constexpr float kLog2E = 0x1.715476p0f, kLowest = -std::numeric_limits<float>::infinity();
-using ts::dsl::Tile;
+using ts::dsl::Axis;
 
 ts::ir::Kernel attention(int64_t dim, bool is_causal) {
   const float scale = kLog2E / std::sqrt(static_cast<float>(dim));
@@ -29,33 +29,27 @@ ts::ir::Kernel attention(int64_t dim, bool is_causal) {
   auto lse = k.output("lse", kF32, {batch, heads, length});
   auto at = k.launch({ceil_div(length, kM), heads, batch}, {.threads = 128});
   auto row = k.let("row", at.x * kM), kv_head = k.let("kv_head", at.y / kShared);
+  auto end = is_causal ? min(length, row + kM) : length;
   auto q_tile = k.shared(kBf16, {kM, dim}), k_tile = k.shared(kBf16, {kN, dim});
   auto v_tile = k.shared(kBf16, {kN, dim});
   auto s = k.fragment(kF32, {kM, kN}, "s"), o = k.fragment(kF32, {kM, dim}, "o");
   auto top = k.fragment(kF32, {kM, 1}, "top"), sum = k.fragment(kF32, {kM, 1}, "sum");
-  k.copy(q(at.z, k.all, at.y).tile({row, 0}, {kM, dim}), q_tile);
+  k.copy(q(at.z, k.all, at.y).tile({row, 0}), q_tile);
   k.fill(o, 0.0f), k.fill(sum, 0.0f), k.fill(top, -1e30f);
-  auto end = is_causal ? min(length, row + kM) : length;
   k.pipelined(0, ceil_div(end, kN), {.stages = 2}, [&](ts::dsl::Value j) {
-    k.copy(keys(at.z, k.all, kv_head).tile({j * kN, 0}, {kN, dim}), k_tile);
-    k.copy(values(at.z, k.all, kv_head).tile({j * kN, 0}, {kN, dim}), v_tile);
-    k.fill(s, 0.0f);
-    k.gemm(q_tile, k_tile.transposed(), s, {.warp_rows = 4});
-    k.parallel({kM, kN}, [&](auto r, auto c) {
-      auto column = j * kN + c;
-      auto is_seen = is_causal ? column <= row + r : column < length;
-      s(r, c) = select(is_seen, s(r, c) * scale, kLowest);
-    });
-    auto above = k.evaluate(max(Tile(top), k.reduce_max(Tile(s))));
-    auto shrink = k.evaluate(exp2(Tile(top) - above));
-    auto p = k.evaluate(exp2(Tile(s) - above));
-    k.store(Tile(sum) * shrink + k.reduce_sum(p), sum);
-    k.store(Tile(o) * shrink, o);
-    k.store(above, top);
-    k.gemm(k.evaluate(cast(kBf16, p)).ref(), v_tile, o, {.warp_rows = 4});
+    k.copy(keys(at.z, k.all, kv_head).tile({j * kN, 0}), k_tile);
+    k.copy(values(at.z, k.all, kv_head).tile({j * kN, 0}), v_tile);
+    k.fill(s, 0.0f), k.gemm(q_tile, k_tile.transposed(), s, {.warp_rows = 4});
+    auto column = j * kN + k.index(Axis(1));
+    auto is_seen = is_causal ? column <= row + k.index(Axis(0)) : column < length;
+    k.store(select(is_seen, s * scale, kLowest), s);
+    auto above = k.evaluate(max(top, k.reduce_max(s)));
+    auto shrink = k.evaluate(exp2(top - above)), p = k.evaluate(exp2(s - above));
+    k.store(sum * shrink + k.reduce_sum(p), sum), k.store(o * shrink, o), k.store(above, top);
+    k.gemm(cast(kBf16, p), v_tile, o, {.warp_rows = 4});
   });
-  k.store(Tile(o) / Tile(sum), out(at.z, k.all, at.y).tile({row, 0}, {kM, dim}));
-  k.store((Tile(top) + log2(Tile(sum))) / kLog2E, lse(at.z, at.y).tile({row}, {kM}));
+  k.store(o / sum, out(at.z, k.all, at.y).tile({row, 0}));
+  k.store((top + log2(sum)) / kLog2E, lse(at.z, at.y).tile({row}));
   return k.finish();
 }
 

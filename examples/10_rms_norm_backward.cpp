@@ -12,7 +12,7 @@ namespace ts = tessera;
 constexpr auto kBf16 = ts::DType::bf16;
 constexpr auto kF32 = ts::DType::f32;
 constexpr int64_t kColumns = 56, kParts = 144;  // of a step of the last sum
-using ts::dsl::Tile, ts::dsl::Value;
+using ts::dsl::Value;
 
 ts::ir::Kernel rms_norm_backward(int64_t cols) {
   ts::dsl::Builder k("rms_norm_backward");
@@ -35,17 +35,17 @@ ts::ir::Kernel rms_norm_backward(int64_t cols) {
     auto squares = k.reduce_sum(v * v), products = k.reduce_sum(v * g * f32(w));
     auto r = k.evaluate(rsqrt(squares / n + 0x1p-20f));
     k.store(r * (g * f32(w) - v * (products * r * r / n)), dx(row));
-    k.store(Tile(part) + g * v * r, part);
+    k.store(part + g * v * r, part);
   });
-  k.store(Tile(part), parts(at.x));
+  k.store(part, parts(at.x));
   k.sync_grid();
   k.persistent({cols / kColumns}, [&](Value column) {
     k.fill(sum, 0.0f);
     k.serial(0, ceil_div(blocks, kParts), [&](Value i) {
       auto tile = k.load(parts.tile({i * kParts, column * kColumns}, {kParts, kColumns}));
-      k.store(Tile(sum) + k.reduce_sum(tile, ts::dsl::Axis(0)), sum);
+      k.store(sum + k.reduce_sum(tile, ts::dsl::Axis(0)), sum);
     });
-    k.copy(sum, dw.tile({column * kColumns}, {kColumns}));
+    k.copy(sum, dw.tile({column * kColumns}));
   });
   return k.finish();
 }

@@ -10,7 +10,6 @@
 namespace ts = tessera;
 constexpr auto kBf16 = ts::DType::bf16;
 constexpr int64_t kTaps = 4, kLength = 64, kChannels = 64;  // of a block
-using ts::dsl::Tile;
 
 ts::ir::Kernel causal_conv1d() {
   ts::dsl::Builder k("causal_conv1d");
@@ -23,11 +22,11 @@ ts::ir::Kernel causal_conv1d() {
   auto at = k.launch({channels / kChannels, ceil_div(length, kLength), batch}, {.threads = 128});
   auto row = at.y * kLength, column = at.x * kChannels;
   auto tile = k.shared(kBf16, {kTaps - 1 + kLength, kChannels});
-  k.copy(x(at.z).tile({row - (kTaps - 1), column}, {kTaps - 1 + kLength, kChannels}), tile);
+  k.copy(x(at.z).tile({row - (kTaps - 1), column}), tile);
   auto sum = f32(k.load(bias.tile({column}, {kChannels})));
   for (int64_t t = 0; t < kTaps; ++t) {
     auto tap = k.load(weight.tile({t, column}, {1, kChannels}));
-    sum = fma(f32(Tile(tile.tile({t, 0}, {kLength, kChannels}))), f32(tap), sum);
+    sum = fma(f32(tile.tile({t, 0}, {kLength, kChannels})), f32(tap), sum);
   }
   k.store(silu(sum), y(at.z).tile({row, column}, {kLength, kChannels}));
   return k.finish();

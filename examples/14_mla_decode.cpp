@@ -15,7 +15,7 @@ constexpr auto kF32 = ts::DType::f32;
 constexpr auto kI32 = ts::DType::i32;
 constexpr int64_t kHeads = 16, kDim = 576, kLatent = 512, kPage = 64, kSplits = 8;
 constexpr float kLog2E = 0x1.715476p0f, kLowest = -std::numeric_limits<float>::infinity();
-using ts::dsl::Axis, ts::dsl::Tile, ts::dsl::Value;
+using ts::dsl::Axis, ts::dsl::Value;
 
 /// Softmax over the pages kSplits * i + split of each sequence, and log2 of its sum.
 ts::ir::Kernel attend(float scale) {
@@ -44,17 +44,17 @@ ts::ir::Kernel attend(float scale) {
     k.parallel({kHeads, kPage}, [&](Value r, Value c) {
       s(r, c) = select(number * kPage + c < length, s(r, c) * (scale * kLog2E), kLowest);
     });
-    auto above = k.evaluate(max(Tile(top), k.reduce_max(Tile(s))));
-    auto shrink = k.evaluate(exp2(Tile(top) - above));
-    auto e = k.evaluate(exp2(Tile(s) - above));
-    k.store(Tile(sum) * shrink + k.reduce_sum(e), sum);
-    k.store(Tile(o) * shrink, o);
+    auto above = k.evaluate(max(top, k.reduce_max(s)));
+    auto shrink = k.evaluate(exp2(top - above));
+    auto e = k.evaluate(exp2(s - above));
+    k.store(sum * shrink + k.reduce_sum(e), sum);
+    k.store(o * shrink, o);
     k.store(above, top);
     k.store(e, p);
     k.gemm(p, page.tile({0, 0}, {kPage, kLatent}), o, {.warp_columns = 4});
   });
-  k.store(Tile(o) / max(Tile(sum), 1e-30f), parts(at.y, at.x));  // a split may have no pages
-  k.store(Tile(top) + log2(Tile(sum)), lse(at.y, at.x));
+  k.store(o / max(sum, 1e-30f), parts(at.y, at.x));  // a split may have no pages
+  k.store(top + log2(sum), lse(at.y, at.x));
   return k.finish();
 }
 

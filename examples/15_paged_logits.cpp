@@ -12,7 +12,6 @@ namespace ts = tessera;
 constexpr auto kBf16 = ts::DType::bf16, kF32 = ts::DType::f32, kI32 = ts::DType::i32;
 constexpr int64_t kHeads = 64, kN = 64, kSteps = 4;  // kN keys of a step
 constexpr int64_t kSlots = 8;                        // random slots are -8 to 7
-using ts::dsl::Tile;
 
 ts::ir::Kernel paged_logits(int64_t dim) {
   ts::dsl::Builder k("paged_logits");
@@ -32,7 +31,7 @@ ts::ir::Kernel paged_logits(int64_t dim) {
     k.copy(keys.rows(slots(at.y).tile({row}, {kN})), k_tile);
     k.fill(s, 0.0f);
     k.gemm(k_tile, q_tile.transposed(), s, {.warp_rows = 4});
-    k.store(k.reduce_sum(max(Tile(s), 0.0f) * w), logits(at.y).tile({row}, {kN}));
+    k.store(k.reduce_sum(max(s, 0.0f) * w), logits(at.y).tile({row}, {kN}));
   });
   return k.finish();
 }

@@ -40,8 +40,8 @@ ts::ir::Kernel stream_k() {
     const Value last = k.let("last", min(end - tile * steps, steps));
     k.fill(sum, 0.0f);
     k.pipelined(first, last, 3, [&](Value s) {
-      k.copy(a.tile({row, s * kStep}, {kRows, kStep}), a_tile);
-      k.copy(b.tile({column, s * kStep}, {kColumns, kStep}), b_tile);
+      k.copy(a.tile({row, s * kStep}), a_tile);
+      k.copy(b.tile({column, s * kStep}), b_tile);
       k.gemm(a_tile, b_tile.transposed(), sum);
     });
     const auto hand_over = [&] {
@@ -55,7 +55,7 @@ ts::ir::Kernel stream_k() {
         k.parallel({kRows, kColumns}, [&](Value i, Value j) { sum(i, j) += parts(other, i, j); });
         k.if_(k.thread() == 0, [&] { ready(other) = 0; });  // for the next call
       });
-      k.copy(sum, c.tile({row, column}, {kRows, kColumns}));
+      k.copy(sum, c.tile({row, column}));
     };
     k.if_else(first > 0, hand_over, finish);
   });

@@ -25,7 +25,7 @@ constexpr auto kBf16 = ts::DType::bf16, kF32 = ts::DType::f32;
 constexpr int64_t kC = 64, kV = 64;  // tokens of a chunk, columns of a block
 constexpr int64_t kRows = 16;        // of the system that are solved at once
 constexpr ts::dsl::GemmOptions kDown = {.warp_rows = 4}, kAlong = {.warp_columns = 4};
-using ts::dsl::Axis, ts::dsl::Tile, ts::dsl::Value;
+using ts::dsl::Axis, ts::dsl::Value;
 
 ts::ir::Kernel gated_delta(int64_t dim) {
   ts::dsl::Builder k("gated_delta");
@@ -49,11 +49,11 @@ ts::ir::Kernel gated_delta(int64_t dim) {
   k.fill(s, 0.0f);
   k.pipelined(0, ceil_div(length, kC), 1, [&](Value chunk) {
     auto row = chunk * kC;
-    k.copy(q(at.z, k.all, at.y).tile({row, 0}, {kC, dim}), q_tile);
-    k.copy(keys(at.z, k.all, at.y).tile({row, 0}, {kC, dim}), k_tile);
-    k.copy(values(at.z, k.all, at.y).tile({row, column}, {kC, kV}), v_tile);
-    k.copy(log2_a(at.z, at.y).tile({row}, {kC}), d), k.scan_sum(d, d, Axis(0));
-    k.copy(b(at.z, at.y).tile({row}, {kC}), b_tile), k.copy(s, s_tile);
+    k.copy(q(at.z, k.all, at.y).tile({row, 0}), q_tile);
+    k.copy(keys(at.z, k.all, at.y).tile({row, 0}), k_tile);
+    k.copy(values(at.z, k.all, at.y).tile({row, column}), v_tile);
+    k.copy(log2_a(at.z, at.y).tile({row}), d), k.scan_sum(d, d, Axis(0));
+    k.copy(b(at.z, at.y).tile({row}), b_tile), k.copy(s, s_tile);
     k.fill(kk, 0.0f), k.fill(qk, 0.0f), k.fill(u, 0.0f), k.fill(o, 0.0f);
     k.gemm(k_tile, k_tile.transposed(), kk, kDown), k.gemm(q_tile, k_tile.transposed(), qk, kDown);
     k.parallel({kC, kC}, [&](Value t, Value i) {
@@ -62,13 +62,13 @@ ts::ir::Kernel gated_delta(int64_t dim) {
       p(t, i) = cast(kBf16, select(i <= t, decay * qk(t, i), 0.0f));
     });
     k.gemm(k_tile, s_tile, u, kAlong), k.gemm(q_tile, s_tile, o, kDown);
-    k.store(Tile(b_tile) * (f32(Tile(v_tile)) - exp2(Tile(d)) * Tile(u)), u);
+    k.store(b_tile * (f32(v_tile) - exp2(d) * u), u);
     for (int64_t r = 0; r < kC; r += kRows) {
       auto rows = u.tile({r, 0}, {kRows, kV}), left = system.tile({r, 0}, {kRows, kC});
       if (r > 0) {
         k.gemm(left.tile({0, 0}, {kRows, r}), u_tile.tile({0, 0}, {r, kV}), rows, kAlong);
       }
-      k.copy(rows, u_tile.tile({r, 0}, {kRows, kV}));
+      k.copy(rows, u_tile.tile({r, 0}));
       k.parallel({kV}, [&](Value c) {
         std::vector<Value> x(1, u_tile(r, c));
         for (int64_t t = 1; t < kRows; ++t) {
@@ -78,14 +78,14 @@ ts::ir::Kernel gated_delta(int64_t dim) {
         }
       });
     }
-    k.store(Tile(o) * exp2(Tile(d)), o), k.copy(u_tile, u_half);
+    k.store(o * exp2(d), o), k.copy(u_tile, u_half);
     k.gemm(p, u_half, o, kDown);
-    k.copy(o, out(at.z, k.all, at.y).tile({row, column}, {kC, kV}));
-    auto whole = Tile(d.tile({kC - 1, 0}, {1, 1}));
-    k.store(exp2(whole - Tile(d)) * Tile(u_tile), u_half), k.store(Tile(s) * exp2(whole), s);
+    k.copy(o, out(at.z, k.all, at.y).tile({row, column}));
+    auto whole = d.tile({kC - 1, 0}, {1, 1});
+    k.store(exp2(whole - d) * u_tile, u_half), k.store(s * exp2(whole), s);
     k.gemm(k_tile.transposed(), u_half, s, kDown);
   });
-  k.copy(s, state(at.z, at.y).tile({0, column}, {dim, kV}));
+  k.copy(s, state(at.z, at.y).tile({0, column}));
   return k.finish();
 }
 

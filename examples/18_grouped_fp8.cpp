@@ -13,7 +13,7 @@ constexpr auto kE4m3 = ts::DType::e4m3, kBf16 = ts::DType::bf16;
 constexpr auto kF32 = ts::DType::f32, kI32 = ts::DType::i32;
 constexpr int64_t kM = 64, kN = 128, kDepth = 128;  // of a block and a step
 constexpr int64_t kMostGroups = 1024;
-using ts::dsl::Tile, ts::dsl::Value;
+using ts::dsl::Value;
 
 /// offsets[g] .. offsets[g + 1] are the rows of group g; they cover all rows.
 ts::ir::Kernel grouped_fp8() {
@@ -43,13 +43,13 @@ ts::ir::Kernel grouped_fp8() {
   auto part = k.fragment(kF32, {kM, kN}, "part"), sum = k.fragment(kF32, {kM, kN}, "sum");
   k.fill(sum, 0.0f);
   k.pipelined(0, depth / kDepth, 3, [&](Value s) {
-    k.copy(a.tile({row, s * kDepth}, {kM, kDepth}), a_tile);
-    k.copy(b(group).tile({at.x * kN, s * kDepth}, {kN, kDepth}), b_tile);
-    k.copy(a_scales(s).tile({row}, {kM}), scale);
+    k.copy(a.tile({row, s * kDepth}), a_tile);
+    k.copy(b(group).tile({at.x * kN, s * kDepth}), b_tile);
+    k.copy(a_scales(s).tile({row}), scale);
     k.fill(part, 0.0f);
     k.gemm(a_tile, b_tile.transposed(), part, {.promote = 0});
     auto b_scale = k.let("b_scale", b_scales(group, at.x, s));
-    k.store(fma(Tile(part), Tile(scale) * b_scale, Tile(sum)), sum);
+    k.store(fma(part, scale * b_scale, sum), sum);
   });
   k.copy(sum, c_tile);
   k.copy(c_tile, c.rows(kM, [&](Value r) {

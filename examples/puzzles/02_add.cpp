@@ -21,9 +21,9 @@ ts::ir::Kernel puzzles::add() {
 
   auto a_tile = k.fragment(ts::DType::f32, {4, 64}, "a_tile");
   auto b_tile = k.fragment(ts::DType::f32, {4, 64}, "b_tile");
-  k.copy(a.tile({at.x * 4, 0}, {4, 64}), a_tile);
-  k.copy(b.tile({at.x * 4, 0}, {4, 64}), b_tile);
+  k.copy(a.tile({at.x * 4, 0}), a_tile);
+  k.copy(b.tile({at.x * 4, 0}), b_tile);
   hole("add each element of b_tile to that of a_tile, in k.parallel({4, 64}, ...)");
-  k.copy(a_tile, y.tile({at.x * 4, 0}, {4, 64}));
+  k.copy(a_tile, y.tile({at.x * 4, 0}));
   return k.finish();
 }

@@ -21,10 +21,10 @@ ts::ir::Kernel puzzles::softmax() {
   auto row = k.fragment(ts::DType::f32, {1, 512}, "row");
   auto most = k.fragment(ts::DType::f32, {1}, "most");
   auto sum = k.fragment(ts::DType::f32, {1}, "sum");
-  k.copy(x.tile({at.x, 0}, {1, 512}), row);
+  k.copy(x.tile({at.x, 0}), row);
   hole(
       "reduce the row to its maximum, replace each element by exp(row(r, c) - most(r)), "
       "reduce to the sum, divide");
-  k.copy(row, y.tile({at.x, 0}, {1, 512}));
+  k.copy(row, y.tile({at.x, 0}));
   return k.finish();
 }

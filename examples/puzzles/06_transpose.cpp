@@ -36,7 +36,7 @@ ts::ir::Kernel puzzles::transpose() {
   auto at = k.launch({ceil_div(cols, 8), ceil_div(rows, 8)}, {.threads = 32});
 
   auto tile = k.fragment(ts::DType::f32, transpose_layout(), "tile");
-  k.copy(x.tile({at.y * 8, at.x * 8}, {8, 8}), tile);
+  k.copy(x.tile({at.y * 8, at.x * 8}), tile);
   k.copy(tile.transposed(), y.tile({at.x * 8, at.y * 8}, {8, 8}));
   return k.finish();
 }

@@ -27,12 +27,12 @@ ts::ir::Kernel puzzles::cast_with_scales() {
   auto row = k.fragment(ts::DType::f32, {1, 256}, "row");
   auto amax = k.fragment(ts::DType::f32, {1, 2}, "amax");
   auto cast_row = k.fragment(ts::DType::e4m3, {1, 256}, "cast_row");
-  k.copy(x.tile({at.x, 0}, {1, 256}), row);
+  k.copy(x.tile({at.x, 0}), row);
   k.reduce_absmax(row.reshape({1, 2, 128}), amax, Axis(2));
   hole(
       "k.parallel({1, 2}, ...): clamp amax(r, g) and write amax / kMost to scales(at.x, g); "
       "k.parallel({1, 256}, ...): cast_row(r, c) = cast(e4m3, row * (kMost / amax(r, c / "
       "128)))");
-  k.copy(cast_row, codes.tile({at.x, 0}, {1, 256}));
+  k.copy(cast_row, codes.tile({at.x, 0}));
   return k.finish();
 }

@@ -25,6 +25,6 @@ ts::ir::Kernel puzzles::pipelined_sum() {
   hole(
       "k.pipelined over depth / 32 steps with 2 stages: copy x.tile({at.x * 8, step * 32}, "
       "{8, 32}) into the tile, then add the tile to sum");
-  k.copy(sum, y.tile({at.x * 8, 0}, {8, 32}));
+  k.copy(sum, y.tile({at.x * 8, 0}));
   return k.finish();
 }

@@ -26,6 +26,6 @@ ts::ir::Kernel puzzles::matmul() {
   hole(
       "fill sum with 0; loop over ceil_div(depth, 16) steps: copy both tiles, then "
       "k.gemm(a_tile, b_tile, sum)");
-  k.copy(sum, c.tile({row, column}, {32, 32}));
+  k.copy(sum, c.tile({row, column}));
   return k.finish();
 }

@@ -15,7 +15,7 @@ ts::ir::Kernel puzzles::copy_rows() {
       k.launch({ceil_div(rows, 4)}, {.threads = 128});  // block at.x has rows 4 * at.x + 0 .. 3
 
   auto tile = k.fragment(ts::DType::f32, {4, 64}, "tile");
-  k.copy(x.tile({at.x * 4, 0}, {4, 64}), tile);
-  k.copy(tile, y.tile({at.x * 4, 0}, {4, 64}));
+  k.copy(x.tile({at.x * 4, 0}), tile);
+  k.copy(tile, y.tile({at.x * 4, 0}));
   return k.finish();
 }

@@ -16,8 +16,8 @@ ts::ir::Kernel puzzles::largest() {
 
   auto tile = k.fragment(ts::DType::f32, {4, 128}, "tile");  // wider than x
   auto most = k.fragment(ts::DType::f32, {4}, "most");
-  k.copy(x.tile({at.x * 4, 0}, {4, 128}), tile, {.outside = kLeast});
+  k.copy(x.tile({at.x * 4, 0}), tile, {.outside = kLeast});
   k.reduce_max(tile, most, Axis(1));
-  k.copy(most, y.tile({at.x * 4}, {4}));
+  k.copy(most, y.tile({at.x * 4}));
   return k.finish();
 }

@@ -14,9 +14,9 @@ ts::ir::Kernel puzzles::row_sum() {
   auto at = k.launch({ceil_div(rows, 8)}, {.threads = 128});
 
   auto tile = k.fragment(ts::DType::f32, {8, 256}, "tile");
-  k.copy(x.tile({at.x * 8, 0}, {8, 256}), tile);
+  k.copy(x.tile({at.x * 8, 0}), tile);
   auto sums = k.fragment(ts::DType::f32, {8}, "sums");
   k.reduce_sum(tile, sums, Axis(1));
-  k.copy(sums, y.tile({at.x * 8}, {8}));
+  k.copy(sums, y.tile({at.x * 8}));
   return k.finish();
 }

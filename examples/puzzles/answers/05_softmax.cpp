@@ -16,11 +16,11 @@ ts::ir::Kernel puzzles::softmax() {
   auto row = k.fragment(ts::DType::f32, {1, 512}, "row");
   auto most = k.fragment(ts::DType::f32, {1}, "most");
   auto sum = k.fragment(ts::DType::f32, {1}, "sum");
-  k.copy(x.tile({at.x, 0}, {1, 512}), row);
+  k.copy(x.tile({at.x, 0}), row);
   k.reduce_max(row, most, Axis(1));
   k.parallel({1, 512}, [&](auto r, auto c) { row(r, c) = exp(row(r, c) - most(r)); });
   k.reduce_sum(row, sum, Axis(1));
   k.parallel({1, 512}, [&](auto r, auto c) { row(r, c) = row(r, c) / sum(r); });
-  k.copy(row, y.tile({at.x, 0}, {1, 512}));
+  k.copy(row, y.tile({at.x, 0}));
   return k.finish();
 }

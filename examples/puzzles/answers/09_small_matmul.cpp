@@ -20,10 +20,10 @@ ts::ir::Kernel puzzles::matmul() {
   auto sum = k.fragment(ts::DType::f32, {32, 32}, "sum");
   k.fill(sum, 0.0f);
   k.pipelined(0, ceil_div(depth, 16), 2, [&](auto step) {
-    k.copy(a.tile({row, step * 16}, {32, 16}), a_tile);
-    k.copy(b.tile({step * 16, column}, {16, 32}), b_tile);
+    k.copy(a.tile({row, step * 16}), a_tile);
+    k.copy(b.tile({step * 16, column}), b_tile);
     k.gemm(a_tile, b_tile, sum);
   });
-  k.copy(sum, c.tile({row, column}, {32, 32}));
+  k.copy(sum, c.tile({row, column}));
   return k.finish();
 }

@@ -16,7 +16,7 @@ ts::ir::Kernel puzzles::cluster_sum() {
   auto quarter = k.fragment(ts::DType::f32, {1, 256}, "quarter");
   auto part = k.fragment(ts::DType::f32, {1}, "part");
   auto mine = k.shared(ts::DType::f32, {1}, "mine");
-  k.copy(x.tile({at.y, at.x * 256}, {1, 256}), quarter);
+  k.copy(x.tile({at.y, at.x * 256}), quarter);
   k.reduce_sum(quarter, part, Axis(1));
   k.copy(part, mine);
   auto sum = k.var(ts::DType::f32, 0.0f, "sum");

@@ -17,7 +17,7 @@ ts::ir::Kernel puzzles::long_row_sum() {
   auto total = k.reducer(ReduceOp::sum, ts::DType::f32);
   total.init();
   k.serial(0, ceil_div(cols, 512), [&](auto step) {
-    k.copy(x.tile({at.x, step * 512}, {1, 512}), tile);
+    k.copy(x.tile({at.x, step * 512}), tile);
     k.parallel({1, 512}, [&](auto r, auto c) { total.update(tile(r, c)); });
   });
   auto sum = total.finalize();

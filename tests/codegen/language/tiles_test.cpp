@@ -381,3 +381,122 @@ TEST_CASE("the parts of whole warps are exchanged once per warp and read in runs
                return sum;
              }));
 }
+
+TEST_CASE("a fragment is a tile in arithmetic, one element of it a value", "[language][tiles]") {
+  const auto short_form =
+      over_rows(DType::f32, DType::f32, [](Builder& k, const Ref& x, const Ref& y, Value at) {
+        auto row = k.fragment(DType::f32, {1, 96}, "row"), half = k.fragment(DType::f32, {1, 96});
+        auto tile = k.shared(DType::f32, {96}, "tile");
+        k.copy(x.tile({at, 0}), row);
+        k.store(row * 0.5f, half), k.store(row, tile);
+        k.store(max(half + row, tile) - tile(3) + select(row < half, row, 1.0f), y.tile({at, 0}));
+      });
+  const auto long_form =
+      over_rows(DType::f32, DType::f32, [](Builder& k, const Ref& x, const Ref& y, Value at) {
+        auto tile = k.shared(DType::f32, {96}, "tile");
+        k.copy(x.tile({at, 0}, {1, 96}), tile);
+        k.parallel({96}, [&](Value c) {
+          const Value v = tile(c), half = v * 0.5f;
+          y(at, c) = max(half + v, v) - tile(3) + select(v < half, v, 1.0f);
+        });
+      });
+  check_equal(short_form, long_form, DType::f32, DType::f32);
+}
+
+TEST_CASE("a mask on a whole tile asks for the index of each element", "[language][tiles]") {
+  const auto kernel_of = [](bool is_short) {
+    Builder k("masked");
+    auto x = k.input("x", DType::f32, {4, 96});
+    auto y = k.output("y", DType::f32, {4, 96});
+    k.launch({1}, {.threads = 64});
+    auto tile = k.fragment(DType::f32, {4, 96}, "tile");
+    k.copy(x, tile);
+    if (is_short) {
+      const Tile row = k.index(Axis(0)), column = k.index();
+      k.store(select(column <= row + 40, tile, -1.0f) + f32(column % 7), y);
+    } else {
+      k.parallel({4, 96}, [&](Value r, Value c) {
+        y(r, c) = select(c <= r + 40, tile(r, c), -1.0f) + f32(c % 7);
+      });
+    }
+    return k.finish();
+  };
+  check_equal(kernel_of(true), kernel_of(false), DType::f32, DType::f32);
+}
+
+TEST_CASE("indices have no extents and no axes of their own", "[language][tiles]") {
+  Builder k("masked");
+  auto y = k.output("y", DType::i32, {96});
+  k.launch({1}, {.threads = 64});
+  const std::string alone = error_of([&] { k.evaluate(k.index() + 1); });
+  CHECK(alone.find("a tile of indices has no extents of its own [SHAPE]") != std::string::npos);
+  const std::string axis = error_of([&] { k.store(k.index(Axis(1)), y); });
+  CHECK(axis.find("along an axis that the statement does not have [SHAPE]") != std::string::npos);
+  CHECK(axis.find("expected  -1 .. 0\n  got       1") != std::string::npos);
+}
+
+TEST_CASE("a copy takes its extents from the side that has them", "[language][tiles]") {
+  const auto kernel_of = [](bool is_short) {
+    Builder k("extents");
+    auto x = k.input("x", DType::f32, {4, 96});
+    auto y = k.output("y", DType::f32, {4, 96});
+    auto at = k.launch({4}, {.threads = 32});
+    auto one = k.shared(DType::f32, {32}, "one"), two = k.shared(DType::f32, {1, 64}, "two");
+    if (is_short) {
+      k.copy(x.tile({at.x, 0}), one);  // a dimension less
+      auto copied = k.copy_async(x.tile({at.x, 32}), two);
+      k.wait(copied);
+      k.copy(one, y.tile({at.x, 64}));
+      k.copy(two, y.tile({at.x, 0}));
+    } else {
+      k.copy(x.tile({at.x, 0}, {1, 32}), one);
+      auto copied = k.copy_async(x.tile({at.x, 32}, {1, 64}), two);
+      k.wait(copied);
+      k.copy(one, y.tile({at.x, 64}, {1, 32}));
+      k.copy(two, y.tile({at.x, 0}, {1, 64}));
+    }
+    return k.finish();
+  };
+  check_equal(kernel_of(true), kernel_of(false), DType::f32, DType::f32);
+  Builder k("open");
+  auto n = k.dim("n");
+  auto x = k.input("x", DType::f32, {n, 96});
+  auto y = k.output("y", DType::f32, {n, 96});
+  k.launch({1}, {.threads = 32});
+  const std::string both = error_of([&] { k.copy(x, y.tile({0, 0})); });
+  CHECK(
+      both.find("the extents of a tile of 'y' are those of 'x', which are not constant [REGION]") !=
+      std::string::npos);
+  auto tile = k.shared(DType::f32, {2, 2, 8}, "tile");
+  const std::string rank = error_of([&] { k.copy(x.tile({0, 0}), tile); });
+  CHECK(rank.find("2 offsets, 3 extents") != std::string::npos);
+}
+
+TEST_CASE("a product takes a tile that is computed for it", "[language][tiles]") {
+  const auto kernel_of = [](bool is_short) {
+    Builder k("product");
+    auto x = k.input("x", DType::f32, {64, 64});
+    auto w = k.input("w", DType::bf16, {64, 64});
+    auto y = k.output("y", DType::f32, {64, 64});
+    k.launch({1}, {.threads = 128});
+    auto sum = k.fragment(DType::f32, {64, 64}, "sum"), tile = k.fragment(DType::f32, {64, 64});
+    auto weights = k.shared(DType::bf16, {64, 64}, "weights");
+    k.copy(x, tile), k.copy(w, weights), k.fill(sum, 0.0f);
+    if (is_short) {
+      k.gemm(cast(DType::bf16, tile * 2.0f), weights, sum);
+    } else {
+      k.gemm(k.evaluate(cast(DType::bf16, tile * 2.0f)).ref(), weights, sum);
+    }
+    k.copy(sum, y);
+    return k.finish();
+  };
+  HostTensor x(DType::f32, {64, 64}), w(DType::bf16, {64, 64});
+  for (int64_t i = 0; i < x.size(); ++i) {
+    x.set_value(i, static_cast<double>(i % 13 - 6));
+    w.set_value(i, static_cast<double>(i % 7 - 3));
+  }
+  const HostTensor a(DType::f32, {64, 64}), b(DType::f32, {64, 64});
+  run_kernel(kernel_of(true), {&x, &w, &a});
+  run_kernel(kernel_of(false), {&x, &w, &b});
+  CHECK(a.raw() == b.raw());
+}
