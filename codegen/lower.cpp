@@ -50,7 +50,7 @@ std::atomic<bool> verifies = false;
 std::atomic<bool> verifies = true;
 #endif
 
-/// What the passes hand on: the kernel in the tile IR, then the program in the thread IR.
+/// The state that passes hand on: the kernel in the tile IR, then the program in the thread IR.
 struct Lowering {
   ir::Kernel kernel;
   Target target;
@@ -75,7 +75,7 @@ void run_lower_tiles(Lowering& l) {
 struct Pass {
   std::string_view name;
   void (*run)(Lowering&);
-  /// What holds from here on: of the kernel, then of the program.
+  /// Properties that hold from here on, first of the kernel, then of the program.
   std::variant<TileExpectations, Expectations> expected;
 };
 

@@ -57,7 +57,7 @@ class Printer {
   std::string text(const Access& access) const {
     return name_of(*access.array) + range(access.offset, access.width);
   }
-  /// What follows an access: its logical place and how it was shown to be in bounds.
+  /// The text behind an access: its logical place and how it was shown to be in bounds.
   std::string facts(const Access& access) const {
     std::string out;
     if (!access.indices.empty()) out += fmt::format(" at {}", list(access.indices));

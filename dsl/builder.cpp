@@ -61,7 +61,7 @@ Ref allocate(Recorder& r, ir::Space space, DType dtype, const std::vector<int64_
   return ref;
 }
 
-/// Of a dim, a stride or a scalar.
+/// Checks a dim, a stride or a scalar.
 void check_parameter(const Recorder& r, const std::string& text, int64_t multiple_of,
                      SourceLoc loc) {
   check_name(r, text, loc);

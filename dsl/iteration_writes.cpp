@@ -1,3 +1,21 @@
+// The question at each store in a parallel loop: may two iterations change one element, one of them from the value that
+// the other left? The order of iterations is not defined, and a fragment or a variable is held by each thread for itself, so the
+// sum that an author has in mind would silently be a part of it.
+//
+// A store is refused if all of these hold:
+//
+//   1. its indices are known: constants, loop indices and names of such (`names_` expands k.let). Thread indices, loaded values
+//      and other values of the iteration may give each iteration an element of its own
+//   2. it is not apart: some loop index is neither an index of the element nor added to one (are_apart)
+//   3. the stored value is made of the old one (reads_old): through names, loads and variables of the iteration. A load behind a
+//      reset of the same element in the same iteration is not of another one
+//   4. conditions between loop and store leave more than one iteration: `c == 0` leaves one along c, a condition on the thread
+//      may leave one thread
+//   5. two iterations meet: along an axis that no index contains (Clash::all), else by trying up to 4096 iterations
+//
+// Everything is decided while recording, at the author's line. A clash that is not found here may still trap on the executor;
+// a store that is apart is never refused.
+
 #include "dsl/iteration_writes.h"
 
 #include <fmt/format.h>

@@ -45,7 +45,7 @@ void require_scannable(const Recorder& r, const Ref& side, SourceLoc loc) {
   }
 }
 
-/// What no elements combine to.
+/// The result of combining no elements.
 Arg neutral(ir::Op op, DType dtype, SourceLoc loc) {
   if (op == ir::Op::add || dtype == DType::u32 || dtype == DType::u64) return Arg(0, loc);
   if (dtype == DType::i32) return Arg(std::numeric_limits<int32_t>::min(), loc);

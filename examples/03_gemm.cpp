@@ -15,7 +15,7 @@
 namespace ts = tessera;
 constexpr auto kBf16 = ts::DType::bf16;
 
-/// What a block computes.
+/// The tile that a block computes.
 struct Shape {
   int rows = 128, columns = 128;  // of c: 16 multiplications per byte read from L2
   int step = 32;                  // along depth

@@ -33,7 +33,7 @@ struct Tensor {
 using Integers = Tensor<int32_t>;
 using Floats = Tensor<float>;
 
-/// What belongs to the layer: weights, the state of requests that go on, and the cache.
+/// The state of the layer: weights, the state of requests that go on, and the cache.
 struct Layer {
   Floats ape{DType::f32, {2 * kRatio, kChannels}};
   Floats norm_weight{DType::f32, {kChannels}};

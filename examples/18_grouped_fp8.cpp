@@ -26,7 +26,7 @@ ts::ir::Kernel grouped_fp8() {
   auto b_scales = k.input("b_scales", kF32, {groups, n / kN, depth / kDepth});
   auto offsets = k.input("offsets", kI32, {groups + 1});
   auto c = k.output("c", kBf16, {rows, n / kN, kN});
-  // Of group g are the tiles from offsets[g] / kM + g on: enough for its rows, wherever they begin.
+  // Group g has the tiles from offsets[g] / kM + g on: enough for its rows, wherever they begin.
   auto at = k.launch({n / kN, rows / kM + groups}, {.threads = 128});
   Value group = k.let("first_group", 0);
   for (int64_t step = kMostGroups / 2; step > 0; step /= 2) {

@@ -15,7 +15,7 @@ struct LoadedCopy {
   std::string path;     // the program or library that holds it
 };
 
-/// What runtime::build_info() returns.
+/// The result of runtime::build_info().
 struct BuildInfo {
   std::string version;
   std::string stamp;

@@ -1,4 +1,25 @@
 // Runtime: finds a compiled kernel in memory, on disk or through another process, else compiles it.
+//
+// The order of image_of(), for one kernel and target:
+//
+//   memory      images_, by the kernel's key. Of several threads that ask at once one does the rest, the others wait for it;
+//               if it is cancelled, a waiting one takes over
+//   override    a file that the user put in place of the text (TESSERA_OVERRIDE_DIR)
+//   disk        bundles by the kernel's key, the cache by the entry's key
+//   peer        a lock by the entry's key: a process that already compiles it is waited for, with a limit, and the disk is asked
+//               again
+//   compile     by NVRTC, unless TESSERA_JIT forbids it; the image is written to the disk after the waiting threads have it,
+//               and the lock is kept until then
+//
+// Two keys, each a digest of named inputs. The kernel's key says what is wanted: op, target, code, and the Spec, or the text
+// where the caller hands one in. It is what a bundle is searched by, so that no compiler is needed to find a kernel there. The
+// entry's key adds the compiler and its options: two compilers never share an entry on disk.
+//
+// Naming the compiler does not open it: its identity comes from its files (nvrtc_.id()). If the library that is then opened
+// is another one, the entry's key follows it, and the disk is asked once more before the compile (opens_another_compiler).
+//
+// A request with a Spec and no `code` of its own is an op of the library: it is found by its Spec, and its text is made only
+// to compile it. All other requests make their text first, for the key holds it.
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -1,3 +1,21 @@
+// Two paths lead to the driver's cuLaunchKernelEx:
+//
+//   fast    the stream's context is the primary one of the kernel's device, as nearly always: a read of that context, then
+//           the launch. Everything that this path reads lies in LoadedKernel::Hot; it allocates nothing and takes no lock
+//   slow    another context is current: the primary one is pushed for the call, and the stream is asked whose it is, because
+//           the driver would run the kernel on the stream's device, with memory of the wrong one. Cooperative kernels always
+//           come here: they need the barrier counters of their stream
+//
+// Launch attributes are made once, when the image is loaded (cluster, cooperative, early begin). Only the window of the L2
+// policy depends on the call: it is appended to a copy on the stack, for a streamed tensor that is larger than L2 and no
+// larger than one window.
+//
+// A kernel is a CUkernel of a library, independent of contexts: the driver keeps a copy in each context, and picks that of
+// the stream. Nothing is unloaded, since graphs may hold it.
+//
+// An error of the launch itself names grid, threads, shared memory and Spec. A sticky one was caused by an earlier kernel:
+// the message says so, and blames not this one.
+
 #include "runtime/launch.h"
 
 #include <fmt/format.h>

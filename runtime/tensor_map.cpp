@@ -15,7 +15,7 @@ constexpr int64_t kPieceBytes = 16;
 constexpr int64_t kMostExtent = int64_t{1} << 32;
 constexpr int64_t kMostStride = int64_t{1} << 40;  // bytes
 
-// Of the driver's enumerations. Copies change no bit; additions depend on it, but not on the sign of integers.
+// Values of the driver's enumerations. Copies change no bit; additions depend on it, but not on the sign of integers.
 int dtype_code(DType dtype) {
   if (dtype == DType::f16) return 6;
   if (dtype == DType::f32) return 7;

@@ -3,7 +3,7 @@
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
-# What the program needs, and what the tests need on top; apt package names.
+# The packages of the program, and those of the tests on top; names of apt.
 program_packages=(cmake ninja-build g++ ccache libfmt-dev nlohmann-json3-dev libcli11-dev libssl-dev)
 test_packages=(catch2 libz3-dev pkg-config python3 python3-dev python3-venv)
 python_modules=(nanobind numpy ml_dtypes pytest mypy)  # torch is too large: with another Python, tests/python/run
@@ -108,7 +108,7 @@ build_in() {
   fi
 }
 
-# Of Ninja's lines "[120/505] ..." passes one a minute, for a log; all other lines pass.
+# Passes one of Ninja's lines "[120/505] ..." a minute, for a log; all other lines pass.
 a_line_a_minute() {
   local line last=$SECONDS
   while IFS= read -r line; do

@@ -1,3 +1,21 @@
+// Footprints by enumeration: the offset of an access is evaluated for all threads of the group at once (ThreadValues keeps a
+// column of values, one per thread), in every round of the loops that matter, and the owner of each element is noted: nobody,
+// one thread, several. The same is kept for warps.
+//
+//   runs       elements that all accesses of an array take together count as one: 8 of bf16 by 16-byte accesses
+//   steering   only loops whose index occurs in offset, guard or predicates, or in the bounds of such a loop, are enumerated:
+//              a loop over tiles of global memory touches the same shared elements in every round
+//   unknown    a loop with bounds of run time is enumerated over the phases of its index instead, modulo the period with which
+//   bounds     it occurs in the offset (`tile[i % 2]` has two), all else of it unknown
+//   guards     a thread whose guard or predicate is known and false does not touch; an unknown one does
+//   limit      more than 2^18 points, or an offset that cannot be evaluated: any thread may touch any element
+//
+// Everything errs to one side: an element may have more owners than on the GPU, never fewer, so that a barrier may be
+// superfluous, never missing. Equal queries give the same object: insert_barriers asks for each pair of accesses.
+//
+// A matrix access (ldmatrix) touches the rows that its lanes name and gives the elements to the whole warp; a box of the copy
+// engine touches the panels of its swizzle.
+
 #include "codegen/analysis/footprint.h"
 
 #include <algorithm>

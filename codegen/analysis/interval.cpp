@@ -51,7 +51,7 @@ Interval remainder(const Interval& a, const Interval& b) {
   return result;
 }
 
-/// Of two non-negative numbers: below the next power of two.
+/// The bound of a bitwise operation on two non-negative numbers: below the next power of two.
 Interval bits_of_either(const Interval& a, const Interval& b) {
   if (!is_natural(a) || !is_natural(b) || !a.high || !b.high) return {};
   uint64_t mask = 0;

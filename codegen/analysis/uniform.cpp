@@ -1,3 +1,20 @@
+// A fixed point from above: all registers and loops count as uniform until a statement shows otherwise, and each walk through
+// the program may find more that vary, since values follow from registers and registers from values. Both sets only grow, so the
+// walks end; values are computed anew in each walk, in the order of the program, where definitions come before uses.
+//
+//   value       varies if its expression names the thread, a varying value, or (over the grid) the block
+//   register    varies once a store puts a varying value into it, or is executed by a part of the threads: those that
+//               were left out keep the old value. Also if two roles write it or one writes what the other reads
+//   loop        its index varies if its bounds do; `parted_` holds loops that threads leave by break_if in different rounds,
+//               behind which their indices differ
+//   branch      its bodies are not executed together if its condition varies, which `together` carries down
+//
+// Starting from below would give the same answer only for programs without loops: a register that is read at the top of a
+// loop and written at its end would vary because nothing is known of it yet.
+//
+// why_not() goes the way back: it follows the first varying variable to the reason that was noted for it (`Origin`), through
+// stores into registers at most kMostRegisters times.
+
 #include "codegen/analysis/uniform.h"
 
 #include <fmt/format.h>
@@ -61,7 +78,7 @@ void UniformValues::visit(const Body& body, bool together) {
 }
 
 void UniformValues::visit(const Stmt& stmt, bool together) {
-  // What these are not told apart by differs between threads.
+  // A value that these do not determine differs between threads.
   if (const auto* let = std::get_if<Let>(&stmt.node)) {
     const bool is_vouched = let->is_vouched && over_ == Over::block;
     return define(*let->var, is_vouched || (*this)(let->value), {let->value});
@@ -245,7 +262,7 @@ std::string UniformValues::why_not(const Expr& e, int registers) const {
     const Origin& found = origin->second;
     if (found.reason == nullptr) return why_not(found.value, registers);
     const std::string reason = fmt::format(fmt::runtime(found.reason), found.name);
-    // What a register holds may come from the register itself.
+    // The value of a register may come from the register itself.
     if (!found.value || registers == kMostRegisters) return reason;
     return reason + ": " + why_not(found.value, registers + 1);
   }

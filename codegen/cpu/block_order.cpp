@@ -1,3 +1,26 @@
+// Vector clocks, sparse: a release of a place (the element that an atomic changes) has a number, and a thread "knows" so
+// many releases of each place. An access is ordered before another if the later thread knows a release that the earlier
+// one made behind its access.
+//
+//   the literature            here
+//   release sequence          Place::releases counts those of a place; Release keeps who made it, and when
+//   vector clock              Known: of each place the number of releases that are known
+//   clock of a thread         Moment: the time of the cluster (its releases so far) and the two times of the warp
+//   join at an acquire        add(): the greater number of each place
+//
+// A release is an acq_rel atomic that wrote: it gets the next number of its place, notes the moment and all accesses of
+// other warps that are ordered before it (`before`), and leaves at the place everything that its thread knows, so that
+// knowledge is transitive. An acquire is an acq_rel atomic whose old value is used: its thread then knows all releases of the
+// place so far, and what was left there.
+//
+// Knowledge of a thread spreads in its cluster by the order of WarpClocks. Acquires are therefore kept by thread with the
+// moment of each, and for_each_known() takes those that are ordered before `here`; a barrier of the cluster moves all of
+// them to Cluster::known and forgets the moments. Acquires of one thread between two barriers of its warp look alike to
+// others and are one entry.
+//
+// covers(known, earlier): a known release of the same cluster is at or behind `earlier`. Three cases, as in is_ordered():
+// the same thread compares the time of the cluster, the same warp the time of its lanes, other warps ask WarpClocks.
+
 #include "codegen/cpu/block_order.h"
 
 #include <algorithm>

@@ -1,3 +1,17 @@
+// Cluster: the blocks of one cluster, one Machine each, take turns on one thread. resume() gives every block a turn until
+//
+//   all have ended                       the cluster has ended
+//   all wait at one barrier              of the cluster: clocks are joined and all go on; of the grid: the caller's business
+//   some stand and none made progress    a wait for a signal of another cluster is the caller's business (Halt::signal), any
+//                                        other is a DEADLOCK
+//   some wait, others have ended or      the barrier is never complete: DIVERGENT_BARRIER, told at the block that waits
+//   wait at a barrier of another kind
+//
+// The memory of another block is reached by the distance between the two blocks' shared memories in this process (view()):
+// an address of this block plus it. Checked runs first ask whose memory it is. It may be accessed once a barrier of the cluster has
+// been met, since before that its block may not have begun, and until its block has ended; a block that ends is asked for
+// visitors since the last barrier (check_visitor), as it ends sooner on a GPU than here.
+
 #include "codegen/cpu/cluster.h"
 
 #include <fmt/format.h>

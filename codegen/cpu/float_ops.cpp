@@ -182,7 +182,7 @@ void f16x2_toward_zero(void* out, const void* a, const void* b, const void*, int
   }
 }
 
-/// What every format has.
+/// Operations that every format has.
 template <class Format, class Bits>
 ColumnOp find_exact(ir::Op op) {
   using ir::Op;
@@ -232,7 +232,7 @@ ColumnOp find_exact(ir::Op op) {
   }
 }
 
-/// What the GPU approximates, and f32 has alone.
+/// Operations that the GPU approximates, of f32 alone.
 template <class Format, class Bits>
 ColumnOp find(ir::Op op) {
   using ir::Op;

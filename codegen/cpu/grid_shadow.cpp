@@ -1,3 +1,19 @@
+// Two ways of finding races, both on elements: overlapping tensors are one Region, whose element is the greatest common
+// divisor of their element sizes and offsets.
+//
+// Without atomics that order blocks, blocks run on many threads, and no access between two barriers of the grid is ordered
+// before one of another cluster. Each access is noted without a lock, and find() looks for conflicts at the barrier. Of all
+// blocks that touch an element one way, two suffice: the lowest and the highest. If any two of different clusters
+// conflict, then so do the highest of one way and the lowest of the other, or the other way round. Both are maxima of one
+// atomic number, block and statement packed (of complements, for the lowest), so the result is the same whatever the order
+// of the threads. Most elements are touched once: `first` takes that touch, and a page gets room for the maxima (`Others`)
+// at the second. A page is 2 ways * elements of memory and is made when one of its elements is touched.
+//
+// With such atomics (`order`), one thread runs all blocks, and judge() compares each access with the earlier ones of the ways
+// that it conflicts with, unless BlockOrder orders them. An element keeps two earlier accesses of each way; an access that
+// is ordered before the new one is replaced, since whatever races with it races with the new one or was found already. A
+// third unordered access is not kept: a race may then be missed, and none is made up.
+
 #include "codegen/cpu/grid_shadow.h"
 
 #include <algorithm>

@@ -1,4 +1,18 @@
 // Machine: roles and named barriers.
+//
+// The block has one cursor (position in the code, masks), each role one more over its warps. The block's cursor runs until
+// its instructions part into roles (Stop::parting); then the cursors of the roles take turns, each until it ends or until an
+// instruction says that it has to wait (Stop::waiting). A waiting instruction has changed nothing and is tried again in the
+// cursor's next turn. Rounds of turns go on while any cursor made progress. When none does, either all have ended, and the
+// block's cursor goes on behind the roles; or the cluster or grid is asked whether another block can run; or nobody can:
+// that is the DEADLOCK, told with the state of every cursor.
+//
+// With a schedule (ExecuteOptions::schedule) the order of the turns is shuffled before each round by a generator of its
+// own, so that a run can be repeated; without one the roles take turns as they are declared.
+//
+// A named barrier counts the threads that have come. Those that wait stay at it, a cursor with its number in `meeting`; those that
+// only arrive go on. The thread that completes the count frees all of them, and the barrier is over: the next use
+// begins at 0. The clocks of the warps that meet are joined.
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -132,7 +132,7 @@ void Machine::read_matrix(
   int64_t* offsets = column<int64_t>(operand.chunk.offset);
   for_each_chunk(matrix, begin, [&](const MatrixChunk& chunk) {
     if (code_.checked) {
-      // Of the four reading warps, two are enough to conflict with every writer.
+      // Two of the four reading warps are enough to conflict with every writer.
       for (const int lane : {started.first, started.first + kWarpSize}) {
         offsets[lane] = chunk.offset;
         check_shared(*started.instr, operand.chunk, lane, *this);

@@ -123,7 +123,7 @@ class Collector {
     threads_ = {0, kernel_.threads};
   }
 
-  /// What all threads of the block do together cannot be done once per iteration.
+  /// A statement that all threads of the block run together cannot be done once per iteration.
   void forbid_inside(const Participant* parallel, const std::string& what, SourceLoc loc) const {
     if (parallel == nullptr) return;
     fail("NESTED_PARALLEL", fmt::format("{} inside a parallel loop", what), loc, parallel->loc,
@@ -168,7 +168,7 @@ class Collector {
     }
   }
 
-  /// Of a sum in memory: neighbours in one thread are one instruction.
+  /// Sums in memory: neighbours in one thread are one instruction.
   void use_sum(Participant& p, const ir::Stmt& stmt) {
     const auto* atomic = std::get_if<ir::Atomic>(&stmt.node);
     if (atomic == nullptr || !is_sum(*atomic) || !has_wide_form(*atomic)) return;

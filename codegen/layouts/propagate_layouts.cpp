@@ -1,3 +1,24 @@
+// Layouts go along three kinds of participants, in a component of fragments that share one:
+//
+//   parallel loop    fragment -> loop -> its other fragments. A loop takes its layout from one fragment: from one that it
+//                    writes first (its threads must be the owners), then from one without replicas, then from any. An
+//                    index must follow the digits of the layout; else the loop stays without one, and another is tried
+//   reduction        source -> result: the axis drops out of the layout, the threads along it become replicas
+//   view             all views of the same registers, reshaped
+//
+// add_given_layouts() puts in what nobody chooses: the author's layouts, reducers without contributions, the fragments of
+// matrix products (sums first, so that a conflict between an author's layout and a product blames the operand), and full
+// copies in every thread for reads outside of parallel loops, up to kMaxReplicated registers.
+//
+// propagate_layouts() then repeats over the participants of one component until none changes. Each is done once: a loop when it
+// has a layout, a reduction when its source has. The order of participants is that of the program, so the result does not
+// depend on addresses.
+//
+// Two demands on one fragment are a LayoutConflict. It names the use that could be staged through shared memory instead
+// (stage_fragments.h); null where the author chose both sides, or where the fragment is a reducer, whose replicas differ.
+// A loop may read a fragment of another layout if every thread holds the elements that it needs, in registers that it
+// can name by constants (check_use).
+
 #include "codegen/layouts/propagate_layouts.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,21 @@
+// Three forms of a statement whose use of a fragment does not fit the fragment's layout, and their rewriting. `s` is the shared
+// copy, one per fragment and kernel; a relayout loop is a parallel loop of one load and one store, which later passes
+// lay out and vectorise as any other:
+//
+//   parallel loop that reads f        f -> s; the loop reads s
+//   parallel loop that writes f       f -> s, unless the loop overwrites all of f first; the loop writes s; s -> f
+//   reduction into f                  into a fragment r of its own, which takes the layout that the reduction gives;
+//                                     r -> s; s -> f
+//   product with the operand f        f -> s; the product takes s
+//
+// "Overwrites all" is decided by running the loop's index expressions over all iterations (up to 65536): each element has
+// exactly one. The copy f -> s would otherwise read elements that nobody wrote, a false UNINITIALISED, and cost traffic.
+//
+// A loop that reads f as f32 and makes a narrower fragment of it, as a conversion to bf16 does, is rewritten at the narrower one: the
+// same values cross shared memory in half the bytes.
+//
+// In a region of manual barriers the author cannot name the copy, so barriers are put around it here.
+
 #include "codegen/layouts/stage_fragments.h"
 
 #include <fmt/format.h>
@@ -97,7 +115,7 @@ bool overwrites_all(const ir::Loop& loop, const FragmentUse& use, int num_vars) 
   return false;
 }
 
-/// Of a loop that reads `use`: a narrower fragment that it overwrites in whole and does not read. To stage what
+/// A narrower fragment that a loop which reads `use` overwrites in whole and does not read. To stage what
 /// it writes there moves fewer bytes, and the loop computes where its values are.
 std::optional<FragmentUse> narrower_result(const ir::Loop& loop, const FragmentUse& use,
                                            int num_vars) {

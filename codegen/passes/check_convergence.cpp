@@ -27,7 +27,7 @@ class ReachCheck {
       } else {
         check_block(stmt);
       }
-      // What decides whether, or how often, the threads go on: its own expressions.
+      // The statement's own expressions decide whether, or how often, the threads go on.
       std::string why_not;
       const auto look = [&](const Expr& e) {
         if (why_not.empty() && !uniform_(e)) why_not = uniform_.why_not(e);

@@ -55,7 +55,7 @@ class Arena {
     return place(Sharing::yes);
   }
 
-  /// What makes place for an array placed in its memory.
+  /// The array that makes place for one in its memory.
   std::vector<const Array*> before(const Array& array) const {
     std::vector<const Array*> result;
     const auto later = lifetimes_.find(&array);

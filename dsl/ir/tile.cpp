@@ -16,7 +16,7 @@ std::string list(const std::vector<Expr>& items) {
   return text;
 }
 
-/// What the tiles ask of the indices: two kernels that differ in it differ in text.
+/// The promises of indices that tiles rely on: two kernels that differ in it differ in text.
 std::string tiles_text(const AccessTerms& terms) {
   std::string text;
   for (const TileIndex& tile : terms.tile_indices) {

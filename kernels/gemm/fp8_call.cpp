@@ -31,7 +31,7 @@ int32_t vector_of(const TensorView& stack) {
   return static_cast<int32_t>(common_vector(stack, kWidest / bytes(stack.dtype)));
 }
 
-/// Of a matrix of out.
+/// The rows to expect in a matrix of out.
 int64_t rows_to_expect(const Call& c, Groups groups) {
   if (groups != Groups::masked) return c["M"];
   const int64_t expected = c.i32("expected_m");

@@ -15,7 +15,7 @@ struct Place {
   dsl::Value slab, row, rows, group, across;
 };
 
-/// What a step of k reads: e4m3 [rows, 128] and [columns, 128], f32 [rows] and [1].
+/// The tiles that a step of k reads: e4m3 [rows, 128] and [columns, 128], f32 [rows] and [1].
 struct StepTiles {
   dsl::Ref a, b, a_scales, b_scale;
 };

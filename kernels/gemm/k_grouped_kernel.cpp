@@ -104,7 +104,7 @@ class KGrouped {
     });
   }
   using Shape = std::vector<int64_t>;
-  /// What a step of k reads.
+  /// The tiles that a step of k reads.
   struct StepTiles {
     Ref a, b, a_scales, b_scales;
   };

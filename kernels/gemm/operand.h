@@ -8,13 +8,13 @@
 
 namespace tessera::kernels::gemm {
 
-/// Of a matrix whose elements lie side by side along one of its dimensions.
+/// A matrix whose elements lie side by side along one of its dimensions.
 struct Operand {
   int32_t by_column = 0;  // 1: side by side along the first dimension
   int32_t vector = 1;     // elements that addresses and steps between rows are multiples of
 };
 
-/// What an extent may be declared a multiple of, up to `most`.
+/// The largest divisor of `most` that an extent may be declared a multiple of.
 inline int32_t multiple_of(int64_t extent, int64_t most) {
   return static_cast<int32_t>(std::gcd(extent, most));
 }

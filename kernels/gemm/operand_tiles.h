@@ -23,7 +23,7 @@ class OperandTiles {
         step_(step),
         tensor_(declare(k, name, dtype, operand, rows, depth)) {}
 
-  /// Of a tile, as it is stored.
+  /// Extents of a tile, as it is stored.
   std::vector<int64_t> shape() const {
     if (by_column_) return {step_, tile_rows_};
     return {tile_rows_, step_};

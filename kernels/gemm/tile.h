@@ -1,5 +1,5 @@
 #pragma once
-// What a block of a matrix product computes at a time.
+// The tile that a block of a matrix product computes at a time.
 
 #include <cstdint>
 #include <span>
@@ -24,7 +24,7 @@ struct Tile {
 /// multiply for less long than a tile takes to write. Longer products lose up to 5 % by it (H100).
 bool is_written_by_engine(const Tile& t, const TensorView& out, int vector, int64_t depth);
 
-/// Of these, the tile that computes `slabs` matrices [rows, columns] soonest on the 132 multiprocessors of an
+/// The tile among these that computes `slabs` matrices [rows, columns] soonest on the 132 multiprocessors of an
 /// H200, the first of equals. A block takes as long for a tile as the tile has elements, and for what does
 /// not depend on its size as long as for `fixed` columns of a tile of 128 rows. A tile of more than 128 rows, by three groups of
 /// warps, takes 12 % longer.

@@ -1,3 +1,17 @@
+// A call is made in a mode in which its kernels are prepared and their launches noted instead of started (CallMode). The memory
+// that the launches name becomes ranges: tensors that overlap, or that lie in one another, share a range, so that a copy
+// keeps what one view shows of another. A range is copied when it is first seen, because a caller such as a composition may
+// free its own scratch memory before the call returns; when a later tensor joins ranges, their copies move into the larger one.
+//
+// A copy begins at an address with the lower eight bits of the original, so that alignment, and with it the choice of the kernel,
+// stays as it was. The launches are then moved onto the copies: each address becomes the same place in its range's copy.
+//
+// Ranges that kernels write are copied once more (`before`) and set back before each run whose results are compared:
+// accumulators would differ otherwise. Workspaces are written, but are no result.
+//
+// With another choice (tile sizes) the call is made again, without copies; its ranges must have the same sizes in the same order,
+// and are matched by position. The copies then serve any number of choices.
+
 #include "kernels/jit/call_copy.h"
 
 #include <fmt/format.h>

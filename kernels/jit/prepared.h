@@ -70,7 +70,7 @@ struct NotedLaunch {
 /// Makes a launch again, on tensors of the same extents, strides, alignments and device.
 void launch_noted(const NotedLaunch& launch, std::span<const TensorView> tensors, Stream stream);
 
-/// What this thread's calls do.
+/// How this thread's calls run.
 struct CallMode {
   enum class Until {
     done,      // run

@@ -127,7 +127,7 @@ bool looks_up(const TuneAsk& ask) {
          (!ask.space->changes_bits || options.tune_may_change_bits);
 }
 
-/// What the databases hold for the Spec of `ask`, each once.
+/// The entries of the databases for the Spec of `ask`, each once.
 std::set<TuneChoice> stored_choices(const TuneAsk& ask) {
   std::set<TuneChoice> all;
   if (!looks_up(ask)) return all;

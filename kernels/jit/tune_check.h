@@ -1,5 +1,5 @@
 #pragma once
-// What is known of the candidates of an open choice before they are measured: whether each compiles without
+// Facts about the candidates of an open choice before they are measured: whether each compiles without
 // spills, and whether all give the bits of the standard one.
 
 #include <cstdint>

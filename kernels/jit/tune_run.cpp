@@ -190,7 +190,7 @@ std::string why_not_now(Device device, Stream stream) {
   return runtime.is_capturing(device.ordinal, stream) ? "the stream is being captured" : "";
 }
 
-/// What the databases lack for the call; compiles nothing.
+/// The entries that the databases lack for the call; compiles nothing.
 std::vector<TuneAsk> missing_choices(Device device, const std::function<void()>& call) {
   std::vector<TuneAsk> asked;
   const TargetScope target(runtime::Runtime::instance().target_on(device.ordinal),

@@ -25,7 +25,7 @@ struct TuneOptions {
   std::vector<TensorView> workspaces = {};  // memory whose contents are no result
 };
 
-/// What tune::run found.
+/// The result of tune::run.
 struct TuneReport {
   std::vector<runtime::TunedEntry> entries;  // one per open choice: the winner and all times
   std::vector<std::string>

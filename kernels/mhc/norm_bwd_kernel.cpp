@@ -27,7 +27,7 @@ namespace {
 
 constexpr int64_t kWarps = 4;
 constexpr int64_t kTilesAhead = 4;
-// Of a row in shared memory: eight rows start in different banks.
+// Padding of a row in shared memory: eight rows start in different banks.
 constexpr int64_t kPaddingBytes = 16;
 
 }  // namespace

@@ -86,6 +86,8 @@ ir::Kernel build_expand(const ExpandSpec& s) {
       k.input("token_topk_to_pos", DType::i32, {tokens, s.num_topk}, {.align = 4});
   auto parts_apart = k.scalar("parts_apart", DType::i32);
   auto at = k.launch({ceil_div(max(tokens, written) * parts, kWarps)}, {.threads = kWarps * 32});
+  // parts_apart == 1: warps of a block take neighbouring parts. Else warp w of block b takes part b + w * parts_apart, so
+  // that few tokens reach all multiprocessors.
   auto warp = k.let("warp", at.x * select(parts_apart == 1, kWarps, 1) + k.warp() * parts_apart);
   k.assume(warp >= 0);
   auto token = k.let("token", row_of(warp));

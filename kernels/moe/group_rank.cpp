@@ -61,7 +61,10 @@ Value GroupRank::rank(const Value& value) const {
   k_.unrolled((num_groups_ + lanes_ - 1) / lanes_, [&](Value i) {
     auto other_group = i * lanes_ + place_;
     auto other = k_.let("other", k_.shuffle(value, min(other_group, num_groups_ - 1) * lanes_));
-    auto beats = select(other_group<group_, other >= value, other> value);
+    // Equal values rank by their group.
+    const Value is_lower = other_group < group_, is_no_less = other >= value;
+    const Value is_more = other > value;
+    auto beats = select(is_lower, is_no_less, is_more);
     rank = rank + select(other_group < num_groups_ && beats, 1, 0);
   });
   for (int64_t distance = 1; distance < lanes_; distance *= 2) {

@@ -16,7 +16,7 @@ enum class Step : uint8_t {
   entries,  // from the entries that `windows` has left to the cache
 };
 
-/// What the kernel depends on. A block has all channels of some windows, or a span of the channels of
+/// The parameters of the kernel. A block has all channels of some windows, or a span of the channels of
 /// one window of 128 or of several.
 struct WindowSpec {
   int32_t channels;

@@ -13,7 +13,7 @@ namespace {
 
 constexpr float kLowest = -std::numeric_limits<float>::infinity();
 
-/// An f32 or bf16 as f32, without the look at NaN of a cast: what is computed from one is the same.
+/// An f32 or bf16 as f32, without the test for NaN of a cast: results computed from a NaN are NaN either way.
 Value widened(const Value& value) {
   if (value.dtype() == DType::f32) return value;
   return reinterpret(DType::f32, cast(DType::u32, reinterpret(DType::u16, value)) << 16);
@@ -94,7 +94,7 @@ void CompressWindow::require_page_size(const Value& page_size) {
   location_ = k_.let("location_in_pages", select(fits, location_, -1));
 }
 
-/// Of prefill: the window is there if its rows and slots are.
+/// In prefill the window is there if its rows and slots are.
 void CompressWindow::find_window() {
   auto absent = select(is_first_, kGroup / 2, 0);
   auto from_x = k_.let("from_x", i32(slots_) - max(from_state_, overlaps_ ? absent : i32(0)));
@@ -113,7 +113,7 @@ Value CompressWindow::has_slots() {
   return older && has(own_, from_state_ - kGroup / 2);
 }
 
-/// Of decode: the token is there if its row and its slot are, the window if all its slots are.
+/// In decode the token is there if its row and its slot are, the window if all its slots are.
 void CompressWindow::find_token() {
   auto own_slot = k_.let("own_slot", own_ + last_ % s_.ratio);
   stores_ = k_.let("stores", row_ >= 0 && row_ < x_rows_ && last_ >= 0 && own_ >= 0 &&

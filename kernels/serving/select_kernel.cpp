@@ -1,3 +1,23 @@
+// The exact top-k of a row by filtering: scores become words of 64 bits that order as the result does (the key of the score
+// above, the complement of the column below), a floor rises while the row is read, and only words above it are kept.
+//
+//   1. first floor      the maxima of groups of 4 scores of the first chunk: their k-th largest is reached by at least k
+//                       scores. A histogram rounds it down to an edge. A cluster takes the least of its blocks' edges, each
+//                       for its share of k
+//   2. reading          a chunk is in registers while the next one is loaded. Scores above the floor are appended to a list in
+//                       shared memory. If they do not fit, the chunk is appended in steps, and shrink() selects the best k
+//                       words of the list and raises the floor before each step that could run over
+//   3. cluster          every block has a list; a bound below the last chosen word keeps most of them at home. It is the
+//                       greater of: the k-th word of any block, and the least of the blocks' words number k / blocks.
+//                       The rest goes to the first block. If it would be more than that can take (many equal scores),
+//                       raise() narrows the bound by 5 bits of the words a round, counted over all blocks, until k to
+//                       most_sent() words are left: no two words are equal, so it ends
+//   4. finish           finish_row() (select_result.h) selects among the words that are left, sorts them if asked, and writes
+//
+// Equal scores are chosen by the lower column, since the complement of the column is part of the word: the result does not
+// depend on the order in which threads append. NaN and -inf share the lowest key, 0x007FFFFF; a row with no more columns than
+// k is written without reading scores, unless values are wanted in order.
+
 #include "kernels/serving/select_kernel.h"
 
 #include <algorithm>
@@ -16,7 +36,7 @@ constexpr int64_t kGroup = 4;
 constexpr int64_t kLowestKey = 0x007FFFFF;     // of -inf and NaN
 constexpr int64_t kKeyBelowZero = 0x7FFFFFFF;  // no score has it: -0 has the key of +0
 
-// What a block of a cluster reports about its words.
+// The report of a block of a cluster about its words.
 constexpr int64_t kWhole = 0, kPart = 1, kReports = 2;
 constexpr int64_t kAttempts =
     2;                         // to send the words: the second with a bound that leaves few enough

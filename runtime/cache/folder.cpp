@@ -1,3 +1,21 @@
+// Threats and how each step meets them:
+//
+//   a folder is replaced between check and use    it is opened once, without following a link, and checked by its
+//                                                 descriptor; files are opened relative to the descriptor
+//   another user may write                        owner and mode of the folder and of every file are checked (distrust):
+//                                                 ours or root's, writable by nobody else; CacheTrust::group admits a group
+//   a reader sees half a file                     a file is written under a name of its own in a staging folder, flushed, and
+//                                                 linked into place, so that the first publisher wins and an open file is
+//                                                 never replaced; renamed where the file system has no links
+//   NFS: a full disk shows at close               fsync before the link, and no file without it
+//   NFS: ESTALE while a file is replaced          the lookup is repeated a few times after a random pause of milliseconds
+//   a pipe or a device in the place of a file     O_NONBLOCK at open, then fstat; only regular files are read
+//   a write to a closed pipe or past a limit      NoWriteSignals: an error text, no SIGPIPE or SIGXFSZ
+//   the process dies while it writes              the staged file stays; names carry host, process and 128 random bits, and
+//                                                 those of an hour ago are swept
+//   an odd umask                                  modes are set behind the creation: readable by the owner, by the group where
+//                                                 it is trusted
+
 #include "runtime/cache/folder.h"
 
 #include <dirent.h>

@@ -1,4 +1,4 @@
-// What codegen/thread_ir/effects.h says of statements, where passes rely on it.
+// The answers of codegen/thread_ir/effects.h about statements, where passes rely on it.
 
 #include "codegen/thread_ir/effects.h"
 

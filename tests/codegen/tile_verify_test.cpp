@@ -1,4 +1,4 @@
-// What the verifier of the tile IR refuses, one kernel per rule.
+// Programs that the verifier of the tile IR refuses, one kernel per rule.
 
 #include "codegen/layouts/verify_layouts.h"
 #include "codegen/lower.h"

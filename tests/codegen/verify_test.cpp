@@ -1,4 +1,4 @@
-// What the verifier between passes refuses, one program per rule.
+// Programs that the verifier between passes refuses, one program per rule.
 
 #include "codegen/thread_ir/verify.h"
 

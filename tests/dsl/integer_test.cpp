@@ -1,4 +1,4 @@
-// What integer operations do, for every dtype: against wide arithmetic, and the executor's loops.
+// Results of integer operations for every dtype: against wide arithmetic, and the executor's loops.
 
 #include "dsl/ir/integer.h"
 

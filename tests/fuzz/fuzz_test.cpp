@@ -28,7 +28,7 @@ using namespace tessera::test;
 
 namespace {
 
-/// What running a program showed.
+/// The outcome of running a program.
 struct Outcome {
   bool is_planted = true;  // the bug found a place in it
   std::string difference;  // what went wrong; empty if nothing

@@ -19,10 +19,10 @@ enum class Bug : uint8_t {
 };
 std::string_view name(Bug bug);
 
-/// What the compiler is told before it starts. Changes the kernel's own dims and tensors, so bind
+/// Plants a false fact for the compiler before it starts. Changes the kernel's own dims and tensors, so bind
 /// them to arguments first. False if there is nothing that it could get wrong.
 bool plant_before(Bug bug, ir::Kernel& kernel);
-/// What it does wrong: one of the places, as `choice` says. False if there is none.
+/// Plants a mistake of the compiler in one of the places, as `choice` says. False if there is none.
 bool plant_after(Bug bug, codegen::Program& program, uint64_t choice);
 
 }  // namespace tessera::test

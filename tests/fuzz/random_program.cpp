@@ -63,7 +63,7 @@ class Generator : RandomCollectives {
     return std::make_unique<Ref>(
         k_.output(name, dtype, std::vector<dsl::Arg>(shape.begin(), shape.end())));
   }
-  /// What blocks hand over from one to the next.
+  /// The values that blocks hand over from one to the next.
   std::unique_ptr<Ref> chained(const char* name, std::vector<int64_t> shape) {
     auto result = blank(name, DType::i32, std::move(shape));
     tensors_.back().data.set_value(0, 1);

@@ -122,7 +122,7 @@ class Generator : RoleStatements {
     }
   }
 
-  /// Of the sums of a product, else of the tile.
+  /// The shape of the sums of a product, else of the tile.
   std::tuple<int64_t, int64_t, DType, bool> shape_of(size_t ring) const {
     if (kinds_[ring] == Kind::product) return {rows_, columns_, DType::f32, true};
     const Loaded& from = loaded_[kinds_[ring] == Kind::passed ? ring - 1 : ring][0];

@@ -1,7 +1,7 @@
 #pragma once
 // Random kernels with roles: some load tiles into rings, others take them and multiply, add, reduce, scan or count.
 //
-// What a kernel means is written beside it, on plain arrays and from the definitions: every statement that is recorded
+// The meaning of a kernel is written beside it, on plain arrays and from the definitions: every statement that is recorded
 // adds a function of the block and the turn. So a scan that covers a part of a line differs, which an interpreter of
 // the recorded statements would not see. All values are integers that are small enough for sums in any order.
 

@@ -178,7 +178,7 @@ class RandomValues {
   }
   int32_t factor() { return static_cast<int32_t>(between(-(1 << 30), 1 << 30)); }
 
-  // What the program has so far.
+  // The values that the program has so far.
   std::mt19937_64 random_;
   // By the seed alone, so that other programs stay as they were.
   const DType real_;           // of what it computes

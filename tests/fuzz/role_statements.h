@@ -33,7 +33,7 @@ class RoleStatements {
     dsl::Ring ring;
     std::vector<Source> tiles;
   };
-  /// What a role makes of the tiles of a ring, and adds up over its turns.
+  /// A role's value of the tiles of a ring, which it adds up over its turns.
   struct Work {
     enum class Kind { product, add, reduce, scan, reducer, count, lanes };
     Kind kind = Kind::add;
@@ -92,7 +92,7 @@ class RoleStatements {
     return k_.output(fmt::format("y{}", tensors_.size()), dtype,
                      {dsl::Arg(blocks_ * rows), dsl::Arg(columns)});
   }
-  /// What each role adds up, and where it stores that. `shape_of(ring)`: of its first tile.
+  /// The sums of each role, and where it stores them. `shape_of(ring)`: of its first tile.
   template <class Shape>
   void choose_work(Taker& taker, const Shape& shape_of) {
     for (const size_t ring : taker.rings) {

@@ -264,7 +264,7 @@ class Interpreter {
       write(*node.to, at, result, thread);
     });
   }
-  /// What an element of a reducer is after one more contribution.
+  /// The value of an element of a reducer after one more contribution.
   Scalar contributed(ir::ReduceOp op, const ir::Buffer& reducer, const Index& at, Scalar value,
                      Thread& thread) {
     if (!storage_of(reducer, thread).written[element_of(reducer, at)]) return value;

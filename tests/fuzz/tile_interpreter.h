@@ -1,5 +1,5 @@
 #pragma once
-// What a tile program means: each statement for the whole block before the next one, tiles as plain
+// The meaning of a tile program: each statement for the whole block before the next one, tiles as plain
 // arrays. No layouts, no vectors, no barriers, nothing of codegen: the judge of what the compiler
 // makes of a program.
 

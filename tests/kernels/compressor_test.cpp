@@ -70,7 +70,7 @@ Mistake param_is(const char* name, const kernels::ParamValue& value) {
   return [=](HostTensors&, Params& params) { params[name] = value; };
 }
 
-/// What compress_store and compress_decode_store could do wrong with an entry.
+/// The mistakes that compress_store and compress_decode_store could make with an entry.
 const std::vector<Mistake> kEntryMistakes = {
     in_field("plan", 5, 1),
     in_field("plan", 7, 1),

@@ -44,7 +44,7 @@ double sigmoid(double z) {
   return 1 / (1 + std::exp(-z));
 }
 
-// What stands in front of a sub-layer, and the head, in f64 and without any rounding.
+// The steps before a sub-layer, and the head, in f64 and without any rounding.
 struct Front {
   size_t tokens, streams, hidden;
   bool is_head;

@@ -16,7 +16,7 @@ int64_t integer_at(const HostTensor& tensor, int64_t element) {
   return static_cast<int64_t>(tensor.value(element));
 }
 
-/// What a kernel that moves rows could get wrong, of an op with or without scales.
+/// The mistakes that a kernel that moves rows could make, of an op with or without scales.
 void check_expand_mutants(const std::string& op, const std::vector<OpCase>& cases) {
   const auto caught = [&](const std::function<void(HostTensors&, Params&)>& mistake) {
     return is_caught(op, cases, misled(op, mistake));

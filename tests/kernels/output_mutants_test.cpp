@@ -28,7 +28,7 @@ int64_t num_elements_of(const HostTensors& tensors) {
   return sum;
 }
 
-/// What became of a mutation of an output: `absent` while it changes nothing in any case.
+/// The fate of a mutation of an output: `absent` while it changes nothing in any case.
 enum class Fate { absent, escaped, caught };
 using Fates = std::map<std::string, std::map<std::string, Fate>>;  // output, mutation
 
@@ -75,7 +75,7 @@ Fates fates_of(const kernels::OpInfo& op, std::vector<OpCase> cases) {
   return fates;
 }
 
-/// Of each input: one case has it, one is without it if it is optional, and one has strides where they
+/// For each input: one case has it, one is without it if it is optional, and one has strides where they
 /// are free.
 void check_inputs(const kernels::OpInfo& op, const std::vector<OpCase>& cases) {
   for (const kernels::TensorInfo& tensor : op.tensors) {
@@ -125,7 +125,7 @@ std::optional<HostTensors> misread(const kernels::OpInfo& op, const OpCase& test
   }
 }
 
-/// Of each input: some case tells when a neighbour's element, or the row of another one, is read.
+/// For each input: some case tells when a neighbour's element, or the row of another one, is read.
 void check_misread_inputs(const kernels::OpInfo& op, std::vector<OpCase> cases) {
   std::stable_sort(cases.begin(), cases.end(), [](const OpCase& a, const OpCase& b) {
     return num_elements_of(a.inputs) < num_elements_of(b.inputs);

@@ -83,7 +83,7 @@ struct OwnCall {
   std::vector<int64_t> chosen;
 };
 
-/// What a GPU would take for one call, in us, by the rows of a block.
+/// The time that a GPU would take for one call, in us, by the rows of a block.
 class ScriptedTimer final : public kernels::jit::CallTimer {
  public:
   explicit ScriptedTimer(std::map<int64_t, double> us_of) : us_of_(std::move(us_of)) {}

@@ -1,4 +1,4 @@
-// What every shipped kernel does on its examples against the approved numbers in work_counts.txt:
+// The work of every shipped kernel on its examples against the approved numbers in work_counts.txt:
 // traffic, bank conflicts, synchronisation, registers. TESSERA_APPROVE=1 rewrites the file.
 
 #include <fmt/format.h>

@@ -37,7 +37,7 @@ def timed(call, calls, drain):
 
 
 def loop_ns(calls):
-    """What the loop and an empty call cost: taken off the others."""
+    """The cost of the loop and an empty call: taken off the others."""
     return timed(lambda: None, calls, lambda: None)
 
 

@@ -1,4 +1,4 @@
-"""What is refused: the class of the error, its text, which is that of C++, and its parts."""
+"""Refused calls: the class of the error, its text, which is that of C++, and its parts."""
 
 import gc
 import weakref

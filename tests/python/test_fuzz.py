@@ -99,7 +99,7 @@ def as_numpy(value):
 
 
 def flat(result):
-    """What a call returned, as a list of arrays, numbers and None."""
+    """The results of a call as a list of arrays, numbers and None."""
     if isinstance(result, (tuple, list)):
         return [item for part in result for item in flat(part)]
     return [as_numpy(result)]
@@ -181,7 +181,7 @@ class Case:
         return [p.view.copy() for n, v in placed.items() if n in written for p in (v if isinstance(v, list) else [v])]
 
     def expected(self):
-        """What the call on dense copies returns and leaves in its arguments, or its error."""
+        """Results and arguments of the call on dense copies, or its error."""
         placed = self.place(random.Random(0), hostile=False)
         try:
             result = self.call(placed)

@@ -1,4 +1,4 @@
-"""What calls return: fields, names, dtypes, strides, the caller's own tensors."""
+"""Results of calls: fields, names, dtypes, strides, the caller's own tensors."""
 
 import weakref
 
@@ -29,7 +29,7 @@ def test_one_output_comes_as_itself():
 
 
 class OfTorch:
-    """What str() says of a dtype of torch."""
+    """The text of str() for a dtype of torch."""
 
     def __str__(self):
         return "torch.float8_e4m3fn"

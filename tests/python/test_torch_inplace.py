@@ -1,4 +1,4 @@
-"""What ops write in place and what they record, as autograd sees it: version counters, leaves, warnings, tangents."""
+"""Ops that write in place, and the records of autograd: version counters, leaves, warnings, tangents."""
 
 import functools
 import subprocess

@@ -190,7 +190,7 @@ def test_modules_train_compiled_as_they_do_eagerly(name):
 
 @every_module
 def test_a_module_gives_the_same_gradients_after_a_backward_pass_in_part(name):
-    """Of one parameter at a time with the graph kept, as GradNorm does, then of all: as one backward pass."""
+    """Gradients of one parameter at a time with the graph kept, as GradNorm does, then of all: as one backward pass."""
     module, inputs = made(name)
     inputs = [t.clone().requires_grad_(t.is_floating_point()) for t in inputs]
     wanted = [t for t in [*inputs, *module.parameters()] if t.requires_grad]

@@ -108,7 +108,7 @@ def test_what_is_not_plain_memory_is_a_type_error():
 
 @pytest.fixture
 def redirected():
-    """What goes to torch's dispatcher: the names of ops and their arguments."""
+    """The words that go to torch's dispatcher: the names of ops and their arguments."""
     calls = []
     before = _core.set_redirect(lambda op, arguments: calls.append((op, arguments)) or "redirected")
     yield calls

@@ -13,7 +13,7 @@ import tessera
 HERE = pathlib.Path(__file__).parent
 PACKAGE = pathlib.Path(tessera.__file__).parent
 GENERATED = ("_ops.py",)  # has its types in _ops.pyi
-# What is checked where torch is not installed, too.
+# Files that are checked where torch is not installed, too.
 WITHOUT_TORCH = ("__init__.py", "__main__.py", "_errors.py", "_install.py", "_process.py", "_table.py", "_types.py")
 CALLS = HERE / "typed_calls.py"
 

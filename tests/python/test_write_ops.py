@@ -13,7 +13,7 @@ from tessera import _core
 
 WRITER = pathlib.Path(__file__).parents[2] / "tools/python/write_ops.py"
 
-# What the writer takes for the compiled module: its table with one op more, which another op's function stands for.
+# A stand-in for the compiled module: its table with one op more, which another op's function stands for.
 CORE = '''
 import json, sys
 sys.path.insert(0, {package!r})

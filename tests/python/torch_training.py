@@ -117,7 +117,7 @@ def compare_loss_curves(tokens, hidden, device):
 
 
 def engram_bytes(tokens, hidden):
-    """What the specification says that the gate saves beside its inputs."""
+    """The tensors that the gate saves beside its inputs, as the specification says."""
     return 64 * tokens + 16 * hidden
 
 

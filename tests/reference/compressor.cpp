@@ -173,7 +173,7 @@ HostTensor table_of(const Entries& entries, int64_t channels, DType dtype) {
   return out;
 }
 
-/// What becomes of the entries in the cache.
+/// The cache once the entries are stored.
 HostTensors stored(const HostTensors& in, const CompressorOptions& o, Entries entries) {
   HostTensors out = {{"cache", in.at("cache")}};
   for (size_t i = 0; i < entries.size(); ++i) {

@@ -13,7 +13,7 @@ float at(const HostTensor& tensor, int64_t element) {
   return static_cast<float>(tensor.value(element));
 }
 
-// What one token and stream adds to its row.
+// The contribution of one token and stream to its row.
 struct Score {
   float delta, x, k;
 };

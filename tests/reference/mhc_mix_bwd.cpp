@@ -9,7 +9,7 @@ namespace {
 
 using test::HostTensor;
 
-// What is added to: the given values, or zeros.
+// The accumulator: the given values, or zeros.
 std::vector<double> values_of(const HostTensor* given, int64_t size) {
   std::vector<double> values(static_cast<size_t>(size), 0);
   for (int64_t e = 0; given != nullptr && e < size; ++e) {

@@ -1,5 +1,5 @@
 #pragma once
-// What happens in front of a sub-layer, by definition: the projection of the normalised residual,
+// The steps before a sub-layer, by definition: the projection of the normalised residual,
 // and all of it in one.
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace tessera::reference {
 ///
 /// Example: 1 + 2^-11 gives 1 + 2^-10.
 float round_to_tf32(float value);
-/// Of each element.
+/// The result for each element.
 test::HostTensor round_to_tf32(const test::HostTensor& x);
 
 struct NormFnResult {

@@ -12,7 +12,7 @@ struct SelectOptions {
   bool is_relative = false, saves_raw = false, saves_values = false;
 };
 
-/// Of the columns start .. end - 1 of each row the topk with the largest scores, equal ones by column;
+/// The topk of the columns start .. end - 1 of each row with the largest scores, equal ones by column;
 /// NaN counts as -inf. In ascending order, or by score. What is left of a result is -1, of values -inf.
 ///
 ///   scores       f32 or bf16 [B, L]

@@ -1,4 +1,4 @@
-// What a process says of the copies of Tessera that it has loaded, and where a build tree keeps its libraries.
+// The report of a process on the copies of Tessera that it has loaded, and where a build tree keeps its libraries.
 
 #include "runtime/build_info.h"
 

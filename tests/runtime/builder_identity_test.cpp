@@ -1,4 +1,4 @@
-// What identifies the kernels of a caller's builder: never its op and Spec alone.
+// The identity of the kernels of a caller's builder: never its op and Spec alone.
 
 #include <string>
 #include <vector>
@@ -33,12 +33,12 @@ ir::Kernel scaled(const Spec& spec, float factor) {
 ir::Kernel twice(const Spec& spec) {
   return scaled(spec, 2.0f);
 }
-/// What the author made of the other one.
+/// The author's changed version of the other one.
 ir::Kernel thrice(const Spec& spec) {
   return scaled(spec, 3.0f);
 }
 
-/// What a process asks of the caches for a call.
+/// The request of a process to the caches for a call.
 runtime::KernelRequest request_of(Build build, const jit::Code& code) {
   const auto at = [](uintptr_t address) {
     return TensorView(reinterpret_cast<void*>(address), DType::f32, {64}, Device::cuda(0));

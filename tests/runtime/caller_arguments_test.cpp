@@ -1,4 +1,4 @@
-// What a caller hands to a kernel of his own, and what he is told when it is not what he declared.
+// Arguments of a caller's own kernel, and the errors for those that are not as he declared them.
 
 #include <numeric>
 #include <string>
@@ -47,7 +47,7 @@ ir::Kernel kept(DType dtype) {
   return k.finish();
 }
 
-/// What a scalar of a declared dtype becomes: the bits of the value, as many as it has.
+/// The form in which a scalar of a declared dtype is passed: the bits of the value, as many as it has.
 int64_t passed(DType dtype, jit::Scalar value) {
   int64_t bits = 0;
   jit::run(kept(dtype), std::vector{TensorView(&bits, dtype, {1})}, {{value}}, nullptr);

@@ -1,4 +1,4 @@
-// What kernels are refused before anything is compiled, and how a text that reads files is found.
+// Kernels that are refused before anything is compiled, and how a text that reads files is found.
 
 #include "runtime/check_source.h"
 

@@ -160,7 +160,7 @@ cu::Result get_global(cu::DevicePtr* pointer, size_t* bytes, cu::Library, const 
   *pointer = reinterpret_cast<cu::DevicePtr>(&g_state->variable);
   return *bytes = sizeof(g_state->variable), 0;
 }
-// Of the variable; other memory of the device is not there.
+// Copies the variable; other memory of the device is not there.
 cu::Result copy_async(cu::DevicePtr to, cu::DevicePtr from, size_t bytes, cu::Stream) {
   if (reinterpret_cast<uint32_t*>(from) != &g_state->variable) return 0;
   return std::memcpy(reinterpret_cast<void*>(to), &g_state->variable, bytes), 0;

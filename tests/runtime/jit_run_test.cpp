@@ -61,7 +61,7 @@ NamedTensors x_and_out(std::span<const TensorView> views) {
   return {{"x", views[0]}, {"out", views[1]}};
 }
 
-/// What a table holds.
+/// The contents of a table.
 struct Entry {
   std::string op, spec;
   Device device;

@@ -27,7 +27,7 @@ const std::vector<int64_t> kExtents = {
     72, 100, 127, 128, 129, 256, 512, 576, 640, 768, 1000, 1024, 1025, 2048, 4096, 7168, 65536};
 const std::vector<int64_t> kHugeExtents = {int64_t{1} << 31, int64_t{1} << 40, INT64_MAX};
 
-// What a parameter may be given as. Numbers are small, or so large that no memory holds as much:
+// The values that a parameter may be given. Numbers are small, or so large that no memory holds as much:
 // those between ask for a result that takes minutes to fill.
 const std::vector<std::string> kWords = {"0",
                                          "1",

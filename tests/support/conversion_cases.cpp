@@ -91,7 +91,7 @@ std::vector<uint64_t> f32_inputs() {
   return inputs;
 }
 
-/// What f32 has, or a number beside it that f32 does not have: a rounding by way of f32 would round it
+/// A number that f32 has, or one beside it that f32 does not have: a rounding by way of f32 would round it
 /// twice.
 std::vector<uint64_t> f64_inputs() {
   std::vector<uint64_t> inputs = {

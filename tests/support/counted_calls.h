@@ -11,7 +11,7 @@ struct CallCounts {
   int64_t locks = 0;        // mutexes and reader-writer locks taken
 };
 
-/// Of this thread, since it began.
+/// Calls of this thread since it began.
 CallCounts counted_calls();
 
 }  // namespace tessera::test

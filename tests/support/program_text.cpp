@@ -618,7 +618,7 @@ class ProgramReader {
     return made(std::move(node));
   }
 
-  /// What begins with a name: registers or a variable that get something.
+  /// A statement that begins with a name: registers or a variable that get something.
   Stmt assignment(Line& line) {
     if (line.peek(1) == "[") return into_registers(line);
     const std::string name = line.take();

@@ -286,7 +286,7 @@ void serve_family_from_bundle(const std::string& family) {
                              result.out.find(" kernels") - result.out.find(": "));
   };
   CHECK(count(served) == count(made));
-  // What it served is a bundle as good as the first.
+  // The served kernels are a bundle as good as the first.
   CHECK(run_tessera({"compile", family, "--out", folder.path("third.tsb")}, again, without)
             .exit_code == 0);
 }

@@ -23,7 +23,7 @@ bool is_installed(const std::string& shell) {
   return test::run_program({"sh", "-c", "command -v " + shell}, {}).exit_code == 0;
 }
 
-/// What bash would offer for the last of these words.
+/// The words that bash would offer for the last of these.
 std::vector<std::string> offered(const std::string& words) {
   const test::ChildResult result = test::run_program(
       {"bash", "-c",
@@ -39,7 +39,7 @@ std::vector<std::string> offered(const std::string& words) {
   return lines;
 }
 
-/// What the program writes to a terminal.
+/// The program's output to a terminal.
 std::string on_terminal(const std::string& words, const std::string& no_colour = "") {
   std::vector<std::string> all = {"NO_COLOR=" + no_colour};
   all.emplace_back("TESSERA_CACHE=off");

@@ -1,4 +1,4 @@
-// What the table of compile costs says of limits.
+// Limits in the table of compile costs.
 
 #include "tools/lib/compile_cost.h"
 

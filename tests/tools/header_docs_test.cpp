@@ -1,4 +1,4 @@
-// What the generator of pages sees in a header.
+// The view of a header that the generator of pages has.
 
 #include "tools/lib/header_docs.h"
 

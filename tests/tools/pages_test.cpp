@@ -52,7 +52,7 @@ const std::set<std::string>& source_words() {
   return all;
 }
 
-/// What `tessera help COMMAND` prints, for all commands.
+/// The output of `tessera help COMMAND` for all commands.
 const std::string& help_text() {
   static const std::string all = [] {
     std::string text = run_tessera({"--help"}).out;

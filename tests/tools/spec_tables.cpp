@@ -215,7 +215,7 @@ std::string without_mark(const std::string& name) {
 
 std::vector<std::string> entries_of(const std::vector<Row>& all, const Row& row, size_t column);
 
-/// What a name alone stands for, as "x", "inout state" or "ratio": the entry of that name in the nearest
+/// The meaning of a name alone, as "x", "inout state" or "ratio": the entry of that name in the nearest
 /// row above. Empty if it is more than a name or there is no such row; scale layouts are stated once.
 std::string entry_above(const std::vector<Row>& all, const Row& row, size_t column,
                         const std::string& entry) {

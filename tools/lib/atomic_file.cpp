@@ -44,7 +44,7 @@ std::string name_of(int descriptor) {
   return fmt::format("/proc/self/fd/{}", descriptor);
 }
 
-/// What open() says of O_TMPFILE where the file system (or an old kernel) does not have it.
+/// The error of open() for O_TMPFILE where the file system (or an old kernel) does not have it.
 bool has_no_unnamed_files(int error) {
   return error == EOPNOTSUPP || error == EISDIR || error == EINVAL;
 }

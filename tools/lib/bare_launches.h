@@ -1,5 +1,5 @@
 #pragma once
-// What the driver alone costs: the launches of a plan with everything filled in before. They are
+// The cost of the driver alone: the launches of a plan with everything filled in before. They are
 // those of the plan but for access policy windows.
 
 #include <cstdint>

@@ -53,7 +53,7 @@ struct LaunchCost {
 };
 LaunchCost launch_cost(const kernels::OpInfo& op, const kernels::BenchCase& example, int device);
 
-/// What stood where when the numbers were taken.
+/// The machine and the build when the numbers were taken.
 struct BenchMachine {
   std::string device, driver, nvrtc, method;
   std::string date;  // "2026-11-29", of the run

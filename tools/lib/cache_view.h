@@ -52,7 +52,7 @@ Verification verify_cache(const std::vector<CacheFolder>& cache,
 /// one.
 runtime::Entry find_entry(const std::vector<CacheFolder>& cache, const std::string& key);
 
-/// What makes two keys differ: a row per input with both values; values that are alike are not
+/// The inputs in which two keys differ: a row per input with both values; values that are alike are not
 /// shown.
 TextTable explain(const runtime::Entry& a, const runtime::Entry& b);
 /// All inputs of one key.

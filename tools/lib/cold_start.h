@@ -1,5 +1,5 @@
 #pragma once
-// What the first call of a process costs, with an empty cache and with a warm one.
+// The cost of the first call of a process, with an empty cache and with a warm one.
 
 #include <string>
 #include <vector>

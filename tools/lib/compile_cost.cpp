@@ -17,7 +17,7 @@
 namespace tessera::tools {
 namespace {
 
-/// What NVRTC takes for kYardstick for sm_90a on a quiet core of the machines that build Tessera.
+/// The time of NVRTC for kYardstick for sm_90a on a quiet core of the machines that build Tessera.
 constexpr double kYardstickMs = 33;
 
 /// Rounds eight floats to bf16: long enough to be timed, and never changed by what Tessera emits.
@@ -116,14 +116,16 @@ std::vector<CompileCost> compile_costs(const kernels::OpInfo& op, const kernels:
   std::vector<CompileCost> costs;
   for (const ir::Kernel& kernel : kernels_of(op, example)) {
     CompileCost least;
+    // With a bound, one sample decides most kernels: it is enough below half of the bound, else the kernel is measured in
+    // full, again while it is above the bound.
     for (int i = 0; i < kMeasurements; ++i) {
-      const bool is_glance = again_above && i == 0;
-      CompileCost cost = cost_of(kernel, nvrtc, target, is_glance ? 1 : kSamples);
+      const bool is_single = again_above && i == 0;
+      CompileCost cost = cost_of(kernel, nvrtc, target, is_single ? 1 : kSamples);
       cost.op = op.name;
       cost.label = example.label;
       cost.limit = compile_limit(op);
       if (i == 0 || cost.share_of_limit() < least.share_of_limit()) least = std::move(cost);
-      if (!again_above || least.share_of_limit() <= *again_above * (is_glance ? 0.5 : 1)) break;
+      if (!again_above || least.share_of_limit() <= *again_above * (is_single ? 0.5 : 1)) break;
     }
     costs.push_back(std::move(least));
   }

@@ -1,5 +1,5 @@
 #pragma once
-// What it costs to get from a kernel's IR to a cubin: CPU time of this process. That too depends on
+// The cost of the way from a kernel's IR to a cubin: CPU time of this process. That too depends on
 // the machine, and on what runs on the other half of its cores: a fixed kernel, compiled in turns
 // with the one that is measured, tells by how much.
 
@@ -13,7 +13,7 @@
 
 namespace tessera::tools {
 
-/// What a kernel may take.
+/// The limits of a kernel.
 struct CompileLimit {
   double lower_ms = 0, nvrtc_ms = 0;
 };

@@ -1,5 +1,5 @@
 #pragma once
-// What the memory of this GPU can do: the copy that every op is compared with.
+// The rate of this GPU's memory: the copy that every op is compared with.
 
 #include <cstdint>
 #include <map>

@@ -55,7 +55,7 @@ Tool find_tool() {
                        "nvidia-cuda-nvcc, and put its bin folder into PATH"});
 }
 
-/// What a program printed on stdout and stderr together; no shell in between.
+/// The output of a program, stdout and stderr together; no shell in between.
 std::string output_of(const std::vector<std::string>& words, int& status) {
   std::vector<char*> arguments;
   for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));

@@ -17,7 +17,7 @@ const kernels::BenchCase& find_example(const kernels::OpInfo& op,
                                        const std::vector<std::string>& assignments) {
   std::vector<std::string> labels;
   for (const kernels::BenchCase& example : op.examples) {
-    // What is not given stays as the example has it, so that one assignment may pick among many.
+    // Parameters that are not given stay as the example has them, so that one assignment may pick among many.
     kernels::Params ours = check_params(op, example.params);
     std::vector<std::string> merged = assignments;
     for (const auto& [name, value] : ours) {

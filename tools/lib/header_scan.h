@@ -1,6 +1,5 @@
 #pragma once
-// A first look at the JSON header of a file that nobody vouches for, in one pass and without
-// building a tree.
+// A scan of the JSON header of an untrusted file, in one pass and without building a tree.
 
 #include <cstddef>
 #include <exception>
@@ -20,7 +19,7 @@ struct HeaderScan {
 /// explains it. Example: scan_header(R"({"a":1,"a":2})", 4, 9).repeated_name == "a".
 HeaderScan scan_header(const std::string& text, int most_levels, size_t most_names);
 
-/// What an exception of the JSON library says, without the library's own prefix.
+/// The message of an exception of the JSON library, without the library's own prefix.
 std::string json_problem(const std::exception& error);
 
 }  // namespace tessera::tools

@@ -214,7 +214,7 @@ std::vector<ParamInfo> KernelOp::params() const {
   return list;
 }
 
-/// What a case says of an input: "0..255" or "none".
+/// The words of a case about an input: "0..255" or "none".
 KernelOp::CaseWord KernelOp::case_word(const ir::Buffer& tensor, const std::string& value) const {
   if (tensor.optional && value == "none") return {.is_given = false};
   const auto refuse = [&](std::string expected) {

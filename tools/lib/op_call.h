@@ -61,7 +61,7 @@ class OpCall {
   int64_t workspace_bytes_ = 0;
 };
 
-/// What the op has to say of the values of a file, such as ids in range: it looks at them in CPU
+/// Checks the values of a file that the op restricts, such as ids in range: it looks at them in CPU
 /// memory only, so a call on a GPU asks before. Throws Error (argument); runs nothing.
 void check_values(const kernels::OpInfo& op, const kernels::Params& params,
                   const Safetensors& inputs);

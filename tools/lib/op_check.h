@@ -13,7 +13,7 @@
 
 namespace tessera::tools {
 
-/// What one kernel of a call did, and what it takes of the machine.
+/// The work of one kernel of a call, and its share of the machine.
 struct KernelWork {
   std::string kernel;
   codegen::cpu::Counts counts;

@@ -115,7 +115,7 @@ std::string rules_text(const Signature& signature) {
   return text;
 }
 
-/// What the symbols of rules and shapes stand for.
+/// The meanings of the symbols of rules and shapes.
 std::string lets_text(const Signature& signature) {
   std::string text;
   for (const kernels::LetRule& let : signature.lets) {

@@ -13,7 +13,7 @@
 
 namespace tessera::tools {
 
-/// What an OwnKernel says.
+/// The contents of an OwnKernel.
 struct Registration {
   std::string name;
   std::function<ir::Kernel()> build;

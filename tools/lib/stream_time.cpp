@@ -23,7 +23,7 @@ struct Form {
   int64_t per_block() const { return int64_t{vectors} * kThreads; }
 };
 
-/// Of 368 forms on 13 sizes and 240 on 17 small ones (1 to 16 vectors, 64 to 512 threads, resident
+/// Among 368 forms on 13 sizes and 240 on 17 small ones (1 to 16 vectors, 64 to 512 threads, resident
 /// blocks or many, hints for loads and stores), one of these two is within 4 % of the best on an
 /// H200.
 std::array<Form, 2> forms(int64_t read, int64_t written) {

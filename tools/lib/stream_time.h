@@ -1,5 +1,5 @@
 #pragma once
-// What the memory of this GPU can do for an op that reads more than it writes, or less. A copy of as
+// The rate of this GPU's memory for an op that reads more than it writes, or less. A copy of as
 // many bytes says it only roughly: on an H200 it takes up to 4 % more or less, and with less than
 // 40 MB, of which the copy's writes need not leave L2, a kernel that only reads takes up to 20 % more.
 

@@ -1,5 +1,5 @@
 #pragma once
-// What the larger examples share: run a kernel on random tensors, compare with a plain reference, and time it on
+// The shared part of the larger examples: run a kernel on random tensors, compare with a plain reference, and time it on
 // a GPU beside a copy of the same bytes.
 
 #include <fmt/format.h>

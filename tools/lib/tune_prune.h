@@ -16,7 +16,7 @@ namespace tessera::tools {
 kernels::BenchCase small_case(const kernels::OpInfo& op, const kernels::BenchCase& one,
                               runtime::Target target);
 
-/// What a candidate does, summed over the kernels of a call.
+/// The work of a candidate, summed over the kernels of a call.
 struct CandidateWork {
   int64_t sectors = 0;         // of global memory, loaded and stored
   int64_t bank_conflicts = 0;  // wavefronts above the ideal

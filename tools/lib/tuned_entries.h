@@ -27,7 +27,7 @@ kernels::jit::GpuModel tuned_model(const std::string& word);
 /// Errors: argument, naming the first entry that cannot be used.
 std::vector<runtime::TunedEntry> tuned_entries_in(const std::string& path);
 
-/// What changed from one list to another: a table of the entries that are new, gone or chosen otherwise, or
+/// The changes from one list to another: a table of the entries that are new, gone or chosen otherwise, or
 /// a line that says that nothing did.
 std::string tuned_diff(const std::vector<runtime::TunedEntry>& before,
                        const std::vector<runtime::TunedEntry>& after);

@@ -23,7 +23,7 @@ struct MadeChoice {
   kernels::jit::TuneAsk ask;
   kernels::jit::Chosen chosen;
 };
-/// What the kernels of a case take from the databases on a GPU model; without a model the standard choices.
+/// The entries that the kernels of a case take from the databases on a GPU model; without a model the standard choices.
 std::vector<MadeChoice> made_choices(const kernels::OpInfo& op, const kernels::BenchCase& one,
                                      runtime::Target target,
                                      const kernels::jit::GpuModel& model = {});

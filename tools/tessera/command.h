@@ -53,7 +53,7 @@ void add_completion(CLI::App& app, Command& command);
 /// The program: reads the words, does what they say and returns the exit code.
 int run_program(int argc, char** argv);
 
-/// What `tessera doctor` prints.
+/// The output of `tessera doctor`.
 std::string doctor_text();
 
 /// Writes the whole text on stdout; false if that fails (a full disk, a closed pipe).

@@ -44,7 +44,7 @@ std::vector<Wanted> wanted_by(const CompileOptions& options,
       }
     }
   }
-  // Of two kernels with one key the first is kept: that of this build and not of a recording.
+  // The first of two kernels with one key is kept: that of this build and not of a recording.
   if (!options.specs.empty()) {
     const std::vector<runtime::KernelRequest> recorded = requests_in(options.specs);
     for (const runtime::Target target : targets) add(recorded, target);

@@ -15,7 +15,7 @@ namespace {
 
 constexpr int64_t kMostBytes = 1 << 22;  // of a page or a header
 
-/// What users include. Not kernels/ops.h, which is written from the signatures as kernels/OPS.md is.
+/// The headers that users include. Not kernels/ops.h, which is written from the signatures as kernels/OPS.md is.
 constexpr const char* kPublicHeaders[] = {"dsl/base/dtype.h",
                                           "dsl/base/error.h",
                                           "dsl/base/tensor_view.h",

@@ -20,7 +20,7 @@ struct ListOptions {
   bool json = false;
 };
 
-/// What `list WORD` shows where WORD is no op and no family; empty: nothing has the word.
+/// The output of `list WORD` where WORD is no op and no family; empty: nothing has the word.
 std::string searched(const ListOptions& options) {
   const auto is_exact = [&](const kernels::OpInfo& op) {
     return op.name == options.op || op.family == options.op;

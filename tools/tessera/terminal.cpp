@@ -1,4 +1,4 @@
-// What the program writes on the terminal.
+// The program's output on the terminal.
 
 #include <unistd.h>
 

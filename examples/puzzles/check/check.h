@@ -1,5 +1,5 @@
 #pragma once
-// What each puzzle must do. A check returns what is wrong, or nothing.
+// The checks of the puzzles. A check returns what is wrong, or nothing.
 
 #include <cstdint>
 #include <functional>

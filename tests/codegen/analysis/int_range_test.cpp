@@ -11,7 +11,7 @@ using ir::Op;
 using test::number;
 using test::ProgramBuilder;
 
-/// Of a block of 128 threads; a Let is a variable like any other.
+/// Ranges in a block of 128 threads; a Let is a variable like any other.
 struct Ranges {
   ProgramBuilder k{"sample", 128};
   IntRanges ranges{[](const ir::Var&) { return Expr(); }, 128};

@@ -1,4 +1,4 @@
-// What analyses know of values: samples, floats, all threads at once, and accesses that are pending.
+// Facts that analyses have about values: samples, floats, all threads at once, and accesses that are pending.
 
 #include <limits>
 

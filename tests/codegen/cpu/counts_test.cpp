@@ -209,7 +209,7 @@ TEST_CASE("registers are live from the first to the last statement that names th
   };
   CHECK(live(arrays(false)) == 4);
   CHECK(live(arrays(true)) == 8);
-  // What a loop needs in every round stays until its end: a, the loop's index, and b or c.
+  // A value that a loop needs in every round stays until its end: a, the loop's index, and b or c.
   CHECK(live([](ThreadKernel& k, const ArrayRef& x) {
           const Expr a = k.load(x, {k.thread()});
           k.loop(integer(0), integer(3), integer(1), [&](const Expr& i) {

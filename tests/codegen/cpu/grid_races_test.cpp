@@ -20,7 +20,7 @@ using ir::Op;
 
 constexpr int kBlocks = 4, kThreads = 32;
 
-/// What the run traps with; without a trap, an error with an empty text.
+/// The trap of the run; without one, an error with an empty text.
 struct Result {
   std::string code, text, argument;
   int line = 0, related_line = 0;

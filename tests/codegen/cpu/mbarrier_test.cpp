@@ -46,7 +46,7 @@ std::string join(std::initializer_list<std::string> parts) {
   return std::accumulate(parts.begin(), parts.end(), std::string());
 }
 
-/// What the program leaves in y. The error that it raises is thrown.
+/// The contents of y after the program. The error that it raises is thrown.
 std::vector<int32_t> run(const std::string& body) {
   const Program program = test::read_body(64, kMemory, body);
   std::vector<int32_t> g(64), y(64, -1);

@@ -46,7 +46,7 @@ std::string join(std::initializer_list<std::string> parts) {
   return std::accumulate(parts.begin(), parts.end(), std::string());
 }
 
-/// What the program of one warp leaves in y, from g of rows `pitch` elements apart. The error that it raises is
+/// The contents of y after the program of one warp, from g of rows `pitch` elements apart. The error that it raises is
 /// thrown.
 std::vector<int32_t> run(const std::string& body, int64_t pitch = kColumns) {
   const Program program = test::read_body(32, kMemory, body);

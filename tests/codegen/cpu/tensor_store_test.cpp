@@ -55,7 +55,7 @@ struct Result {
   cpu::Counts counts;
 };
 
-/// What the program of one warp leaves in g, whose rows are `pitch` elements apart and that counts from 0, and in y.
+/// The contents, after the program of one warp, of g, whose rows are `pitch` elements apart and that counts from 0, and of y.
 /// The error that it raises is thrown.
 Result run(const std::string& body, int64_t pitch = kColumns, const char* memory = kMemory) {
   const Program program = test::read_body(32, memory, body);
@@ -92,7 +92,7 @@ int line_of(const std::string& body, const std::string& words) {
                  std::count(text.begin(), text.begin() + static_cast<ptrdiff_t>(at), '\n'));
 }
 
-/// What is in the swizzled tile for an element of the box.
+/// The value in the swizzled tile for an element of the box.
 int32_t stored(int64_t row, int64_t column) {
   const int64_t piece = (column / 4) ^ (row / 4 % 2);  // rows of 32 bytes: two pieces of 16
   return static_cast<int32_t>(100 + row * 8 + piece * 4 + column % 4);

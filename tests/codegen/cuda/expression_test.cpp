@@ -250,7 +250,7 @@ TEST_CASE("signed arithmetic on data wraps and on places does not", "[codegen][c
         "wrapping_sub(0ll, a)");
   CHECK(printed_pair(DType::u32, [](const Expr& a, const Expr& b) { return a * b; }) == "a * b");
   CHECK(printed([](ProgramBuilder& k) { return k.thread() + number(1); }) == "thread + 1");
-  // Of 32 threads, and of any number of blocks.
+  // In blocks of 32 threads, of which there may be any number.
   CHECK(printed([](ProgramBuilder& k) { return k.thread() * number(69273666) / number(8); }) ==
         "thread * 69273666 / 8");  // 31 of them are 2^31 - 2
   CHECK(printed([](ProgramBuilder& k) { return k.thread() * number(69273667) / number(8); }) ==

@@ -6,7 +6,7 @@
 
 namespace tessera::test {
 
-/// What `action` throws, as text; "" if it throws nothing.
+/// The error that `action` throws, as text; "" if it throws nothing.
 template <class Action>
 std::string thrown(const Action& action) {
   try {

@@ -80,7 +80,7 @@ TEST_CASE("a last block without the order of its atomics is a race", "[language]
   CHECK(early.find("race on parts[4, 0]") != std::string::npos);
 }
 
-// What a block sees of another depends on when it runs: the executor runs them in turn.
+// A block's view of another depends on when it runs: the executor runs them in turn.
 TEST_CASE("a thread that did not acquire sees nothing before a barrier", "[language][traps]") {
   const bool syncs = GENERATE(true, false);
   CAPTURE(syncs);

@@ -20,7 +20,7 @@ using dsl::Ref;
 
 namespace {
 
-/// What one product test varies.
+/// The parameters of one product test.
 struct Product {
   DType dtype = DType::bf16;
   int64_t m = 32, n = 32, k = 32;

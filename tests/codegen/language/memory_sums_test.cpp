@@ -34,7 +34,7 @@ ir::Kernel tile_sum(DType dtype) {
   return k.finish();
 }
 
-/// What `explain` says of a kernel that adds once.
+/// The output of `explain` for a kernel that adds once.
 std::string explained(const std::function<void(Builder&, const dsl::Ref&)>& add,
                       dsl::DimOptions options = {}) {
   Builder k("explained");

@@ -108,7 +108,7 @@ TEST_CASE("the block of a kernel with a load role has one more warp", "[language
 
 namespace {
 
-/// What a block of example 03 computes, with edges.
+/// The work of a block of example 03, with edges.
 struct Gemm {
   PipelineOptions pipeline = {.stages = 2};
   int64_t rows = 64, columns = 64, step = 32;
@@ -527,7 +527,7 @@ namespace {
 
 using Part = codegen::Array::RingPart;
 
-/// What the executor says of sums of 9 tiles with a load role, once `plant` has changed the program.
+/// The executor's verdict on sums of 9 tiles with a load role, once `plant` has changed the program.
 std::string trap_of(const std::function<void(codegen::Program&)>& plant, uint32_t schedule) {
   const HostTensor x = iota(kI32, {9, kColumns});
   HostTensor y(kI32, {kColumns});

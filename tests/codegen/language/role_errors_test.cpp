@@ -1,4 +1,4 @@
-// What is refused of roles and rings, and what the executor says of programs that break their protocol.
+// Roles and rings that are refused, and the traps of the executor for programs that break their protocol.
 
 #include <functional>
 
@@ -50,7 +50,7 @@ struct Parts {
   ir::Kernel kernel() { return k.finish(); }
 };
 
-/// What is thrown by the time the kernel is lowered.
+/// The error that is thrown by the time the kernel is lowered.
 std::string refusal(const std::function<void(Parts&)>& build) {
   return error_of([&] {
     Parts parts;

@@ -193,7 +193,7 @@ TEST_CASE("a fill takes the engine that its copies can have", "[language][roles]
   CHECK(ring(by_roles(2, ir::Engine::tensor, true), "sm_90a") ==
         "stages of 24576 bytes, filled by 'load' by tensor copies and by stores, taken by "
         "'multiply'; 4 arrivals fill a stage, 8 empty it");
-  // What the copy engine brings needs no fence, what threads store does.
+  // Data of the copy engine needs no fence, stores of threads need one.
   const auto fences = [](const ir::Kernel& kernel) {
     return test::count(codegen::cuda::emit_kernel_text(codegen::lower(kernel, sm_90a())),
                        "fence_proxy()");

@@ -25,7 +25,7 @@ HostTensor index_of_rows() {
   return index;
 }
 
-/// What the gather of row `row` gives in column `column`.
+/// The value that the gather of row `row` gives in column `column`.
 double gathered(const HostTensor& x, const HostTensor& index, int64_t row, int64_t column) {
   const auto from = static_cast<int64_t>(index.value(row));
   return from < 0 || from >= kRows ? 0 : x.value(from * kColumns + column);

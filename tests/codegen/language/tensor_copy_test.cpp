@@ -122,7 +122,7 @@ TEST_CASE("operands of wgmma come by tensor copies of panels, with the bits of p
       p.depth = depth;
       INFO(p.text());
       const int64_t panels = std::max<int64_t>(step / 64, 1);
-      // Of two operands, before the loop and in it.
+      // Copies of two operands, before the loop and in it.
       CHECK(count_in<codegen::TensorCopy>(staged_product(p)) == 4 * panels);
       const HostTensor got = call_of(p).run(staged_product(p), kSm90a);
       p.engine = ir::Engine::pieces;

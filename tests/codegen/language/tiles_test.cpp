@@ -318,7 +318,7 @@ TEST_CASE("blocks add whole tiles to one place", "[language]") {
   }
 }
 
-TEST_CASE("tiles refuse what they cannot mean", "[language]") {
+TEST_CASE("operations on tiles with wrong shapes, dtypes or memory are refused", "[language]") {
   Builder k("wrong");
   auto n = k.dim("n");
   auto x = k.input("x", DType::f32, {64, 32});

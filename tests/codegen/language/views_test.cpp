@@ -103,7 +103,7 @@ struct Sample {
   }
 };
 
-/// What y holds when the elements of `view` are as `value` says and the others 1000 + number.
+/// The contents of y when the elements of `view` are as `value` says and the others 1000 + number.
 std::vector<int64_t> changed(const View& view,
                              const std::function<int64_t(int64_t i, int64_t j)>& value) {
   std::vector<int64_t> want;

@@ -1,4 +1,4 @@
-// What passes do for tensor stores on small programs of the thread IR: waits, barriers, proxy fences, panels.
+// Passes for tensor stores on small programs of the thread IR: waits, barriers, proxy fences, panels.
 
 #include <string>
 

@@ -1,4 +1,4 @@
-// What passes do for wgmma on small programs of the thread IR: layouts of operands and proxy fences.
+// Passes for wgmma on small programs of the thread IR: layouts of operands and proxy fences.
 
 #include "codegen/passes/arrange_shared.h"
 #include "codegen/passes/fence_proxies.h"
@@ -84,7 +84,7 @@ TEST_CASE("a proxy fence stands between the last write to an operand and the nex
   CHECK(text.find("proxy fence\nbarrier\nbarrier\n") != std::string::npos);
   CHECK(count(text, "proxy fence") == 1);
   CHECK(count(fenced(std::string("barrier") + kProduct + written), "proxy fence") == 0);
-  // What one round writes meets the barrier of the next.
+  // The stores of one round meet the barrier of the next.
   const std::string loop =
       fenced("for i = 0; < 4; += 1\n  barrier\n  store a[open] = 1 at [i, thread], proved" +
              std::string("\nbarrier") + kProduct);

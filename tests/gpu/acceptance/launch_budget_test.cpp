@@ -103,7 +103,7 @@ TEST_CASE("launches within their budget, without allocation (R22.18, C07)", "[gp
   CHECK(prepared_ns - bare_ns <= 150);
   CHECK(checked_ns - bare_ns <= 500);
 
-  // What the driver itself does, asked for the current context too, is in all three.
+  // The driver's own work, asked for the current context too, is in all three.
   const auto cost = [&](const auto& call) {
     const test::CallCounts before = test::counted_calls();
     for (int i = 0; i < kBatch; ++i) call();

@@ -1,4 +1,4 @@
-// What fusing saves: compress_store and compress_decode_store beside a chain of launches that a user would
+// The gain of fusing: compress_store and compress_decode_store beside a chain of launches that a user would
 // write without them. Both leave the same bytes; times and the bound of bytes are printed.
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
 #pragma once
-// What the acceptance tests on a GPU launch: an op with ten tensors, and kernels with much shared
+// Kernels that the acceptance tests launch on a GPU: an op with ten tensors, and kernels with much shared
 // memory.
 
 #include <algorithm>

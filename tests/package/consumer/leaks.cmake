@@ -1,4 +1,4 @@
-# What a subproject may not change in the project around it. report_leaks() fails, naming what differs.
+# Settings that a subproject may not change in the project around it. report_leaks() fails, naming what differs.
 function(remember_project when)
   get_cmake_property(variables VARIABLES)
   get_cmake_property(entries CACHE_VARIABLES)

@@ -268,7 +268,7 @@ TEST_CASE("every input of the compile is in the key, the place is not (R22.8, C0
   CHECK_FALSE(hits([&](KernelSource&, Options&, Target&) {
     fake.state().nvrtc_identity = "build-id of a patch release";
   }));
-  // What must not matter.
+  // Settings that must not matter.
   CHECK(hits([](KernelSource&, Options& o, Target&) { o.log = LogLevel::debug; }));
   CHECK(hits([&](KernelSource&, Options& o, Target&) { o.dump_dir = scratch / "dump"; }));
   CHECK(hits([&](KernelSource&, Options& o, Target&) { o.record = scratch / "record"; }));
@@ -382,7 +382,7 @@ TEST_CASE("eviction keeps the newest and the used, under parallel readers (R22.9
   CHECK(list_entries(root).size() == 2);
 }
 
-TEST_CASE("a clock that was wrong makes no entry young for ever (R22.9)") {
+TEST_CASE("an entry whose time lies in the future is the first to be evicted (R22.9)") {
   const ScratchFolder scratch;
   const std::string path = scratch / "cache";
   Options options;

@@ -43,7 +43,7 @@ ir::Kernel numbered_kernel(int number) {
   return k.finish();
 }
 
-// Of a vector of ones.
+// True for the result of a vector of ones.
 bool is_right(const std::vector<float>& out, int number) {
   for (size_t i = 0; i < out.size(); ++i) {
     if (out[i] != static_cast<float>(number + (i < 64 ? 64 : kRows - 64))) return false;

@@ -246,7 +246,7 @@ OpCase in_bf16(OpCase test) {
   return test;
 }
 
-/// Of ops that return entries.
+/// Cases of ops that return entries.
 std::vector<OpCase> entry_cases(bool is_decode) {
   std::vector<OpCase> cases;
   uint64_t seed = 1;

@@ -70,7 +70,7 @@ OpCase block(const Size& s, const char* out_dtype = "bf16", const char* layout =
   return test;
 }
 
-/// Of any codes: sums that the executor does not cut to 13 bits. Half of the codes of a normal tensor
+/// Operands of any codes: sums that the executor does not cut to 13 bits. Half of the codes of a normal tensor
 /// have 3 bits of mantissa; calc_diff of the contract.
 OpCase inexact(const Size& s, const char* out_dtype) {
   OpCase test = block(s, out_dtype);

@@ -73,7 +73,7 @@ OpCase zero_blocks(const Dims& out_block) {
   return test;
 }
 
-/// What callers promise not to give.
+/// Values that callers promise not to give.
 OpCase hostile_scales(const Dims& out_block) {
   OpCase test = make_case("hostile scales", {.tokens = 33, .hidden = 256, .out_block = out_block});
   const double values[] = {3.0,

@@ -22,7 +22,7 @@ std::vector<OpCase> expand_to_mhc_bwd_cases() {
   add({{11}, 4, 256}, Values::nasty, "nasty");
   add({{4}, 20, 100}, Values::nasty, "nasty");
   add({{5}, 4, 100}, Values::bits, "bits");
-  // What is left depends on the order.
+  // The rest depends on the order.
   add({{3}, 4, 64}, Values::normal, "large values cancel");
   HostTensor& large = cases.back().inputs.at("grad_out");
   for (int64_t e = 0; e < large.size(); ++e) {

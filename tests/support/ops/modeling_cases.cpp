@@ -70,7 +70,7 @@ void add_accumulators(OpCase& test, const PreShape& s) {
   }
 }
 
-/// Of the gradients of a residual and of the weights: the contract's bounds of norm_fn_bwd.
+/// Tolerances of the gradients of a residual and of the weights: the contract's bounds of norm_fn_bwd.
 const std::map<std::string, Tolerance> kGradients = {
     {"grad_residual", {1.6e-2, 2e-2}},  // rounded to bf16 twice or three times
     {"grad_fn", {1e-3, 3e-2}},

@@ -19,7 +19,7 @@ struct PromiseCase {
   bool is_reported = true;  // by the kernels, too; by its first line
   std::string part = {};    // of a composition: the op whose kernel reports it
 
-  /// What the kernels report, without the name of the library.
+  /// The report of the kernels, without the name of the library.
   std::vector<std::string> reports() const;
 };
 

@@ -25,7 +25,7 @@ class ArgumentNames {
   ///         given twice and for too many arguments by position.
   void place(PyObject* const* arguments, Py_ssize_t num_positional, PyObject* names,
              PyObject** places) const;
-  /// What was given, by name: a dict.
+  /// The given arguments by name: a dict.
   nb::dict given(PyObject* const* places) const;
 
  private:

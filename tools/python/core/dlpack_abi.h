@@ -13,7 +13,7 @@ struct DlVersion {
   uint32_t major, minor;
 };
 
-/// What a capsule "dltensor_versioned" holds.
+/// The contents of a capsule "dltensor_versioned".
 struct DlManagedVersioned {
   DlVersion version;
   void* manager_context;
@@ -22,14 +22,14 @@ struct DlManagedVersioned {
   runtime::DlTensor tensor;
 };
 
-/// What a capsule "dltensor" of older exporters holds.
+/// The contents of a capsule "dltensor" of older exporters.
 struct DlManaged {
   runtime::DlTensor tensor;
   void* manager_context;
   void (*deleter)(DlManaged*);
 };
 
-/// What the capsule `__dlpack_c_exchange_api__` of a tensor type holds: tensors without a Python call.
+/// The contents of the capsule `__dlpack_c_exchange_api__` of a tensor type: tensors without a Python call.
 /// Functions return 0, or -1 with a Python error set.
 struct DlExchange {
   DlVersion version;

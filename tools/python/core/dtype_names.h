@@ -1,5 +1,5 @@
 #pragma once
-// What numpy (with ml_dtypes) and torch call the dtypes: both use the same words.
+// The names of the dtypes in numpy (with ml_dtypes) and torch: both use the same words.
 
 #include <optional>
 #include <string_view>

@@ -14,7 +14,7 @@
 
 namespace tessera::python {
 
-/// What has to be given back when a call has ended: managed tensors of exporters, references.
+/// Resources to give back when a call has ended: managed tensors of exporters, references.
 class Loans {
  public:
   Loans() = default;
@@ -40,7 +40,7 @@ class Allocation {
   virtual nb::object make() const = 0;
 };
 
-/// What a call that is like an earlier one has to know of a tensor.
+/// Facts about a tensor for a call that is like an earlier one.
 struct LentTensor {
   void* data = nullptr;
   Device device;
@@ -103,7 +103,7 @@ class Library {
   }
   /// True if a mode is active that may replace what tensors mean.
   virtual bool is_intercepted() const { return false; }
-  /// What the caller gets of a tensor that an Allocation made, when it has been written.
+  /// The object that the caller gets for a tensor of an Allocation, when it has been written.
   virtual nb::object finished(nb::object made) const { return made; }
   /// True if that is another object.
   virtual bool finishes() const { return false; }

@@ -69,7 +69,7 @@ struct OpFunction::Made {
   uint64_t alignment = 0;   // of what `again` was learned with
 };
 
-/// What calls that differ in addresses only have in common.
+/// The part that calls share which differ in addresses only.
 struct OpFunction::Entry {
   std::vector<uint64_t> key;
   std::vector<Made> made;

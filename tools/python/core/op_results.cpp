@@ -1,4 +1,4 @@
-// What a call writes and returns: the outputs that its caller gave, and the result.
+// Outputs and result of a call: the outputs that its caller gave, and the result.
 
 #include <fmt/format.h>
 
@@ -12,7 +12,7 @@ namespace tessera::python {
 
 using kernels::TensorRule;
 
-// What `out` may be: the tensor of a single output, names with tensors, or a result.
+// Forms of `out`: the tensor of a single output, names with tensors, or a result.
 void OpFunction::read_given_outputs(Call& call, PyObject* out) const {
   for (size_t i = inputs_.size(); i > 0 && rule(inputs_[i - 1]).accumulate; --i) {
     PyObject* const accumulator = call.arguments[i - 1];
@@ -72,7 +72,7 @@ void OpFunction::add_given_outputs(Call& call) const {
   }
 }
 
-// What outputs of this kind of call have to be, as far as the op itself does not say it.
+// The demands on outputs of this kind of call, as far as the op itself does not say it.
 void OpFunction::check_given(const Call& call, Entry& entry) const {
   for (const size_t slot : fields_) {
     if (call.given[slot] == nullptr || is_argument(slot)) continue;

@@ -1,5 +1,5 @@
 #pragma once
-// What write_ops.py needs to know of an op to write its function, types and documentation.
+// The facts about an op from which write_ops.py writes its function, types and documentation.
 
 #include "tools/python/core/python.h"
 

@@ -1,5 +1,5 @@
 #pragma once
-// What the outputs of a call look like, without tensors: for fake ones.
+// Shapes and dtypes of the outputs of a call, without tensors: for fake ones.
 
 #include "tools/python/core/python.h"
 

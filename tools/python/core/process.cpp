@@ -56,7 +56,7 @@ void log_to_python(runtime::LogLevel level, std::string_view message) {
 // ---- counters
 
 nb::dict counters() {
-  // What makes the Runtime may write messages, for which another thread needs the lock.
+  // Making the Runtime may write messages, for which another thread needs the lock.
   const runtime::CounterValues now = [] {
     const WithoutInterpreterLock released;
     return Runtime::instance().counters();

@@ -1,5 +1,5 @@
 #pragma once
-// What belongs to the whole process: options, counters, warm-up, the program.
+// Belongs to the whole process: options, counters, warm-up, the program.
 
 #include "tools/python/core/python.h"
 

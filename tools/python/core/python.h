@@ -81,7 +81,7 @@ class Inline {
   std::vector<std::byte> heap_;
 };
 
-/// What tells the kinds of calls of an op apart, in words.
+/// The differences between the kinds of calls of an op, in words.
 using Key = Inline<uint64_t, 256>;
 
 /// References that are given back at the end. No allocation for the first 24.

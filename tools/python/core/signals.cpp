@@ -12,7 +12,7 @@
 namespace tessera::python {
 namespace {
 
-/// What the handlers of the signals that have come raise.
+/// Raises what the handlers of the signals that have come raise.
 class Signals {
  public:
   /// True if one raised. Takes the interpreter lock.

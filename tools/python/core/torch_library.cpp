@@ -93,7 +93,7 @@ class Torch final : public Library {
     if (exchange_->tensor_from_object(tensor, &borrowed) != 0)
       raise_unreadable(tensor, op, argument);
     const TensorView view = view_of(borrowed, op, argument);
-    // Of complex numbers alone come the tensors that say "minus what is in memory".
+    // Complex numbers alone have tensors that say "minus what is in memory".
     if (view.dtype == DType::f32 || view.dtype == DType::f16) refuse_negative(tensor, op, argument);
     return view;
   }
@@ -176,7 +176,7 @@ class Torch final : public Library {
            "a tensor that is what its memory says: resolve_neg()", "a negative view");
   }
 
-  /// What torch could not lend: sparse, quantised, conjugate tensors and others without plain memory.
+  /// Tensors that torch could not lend: sparse, quantised, conjugate tensors and others without plain memory.
   [[noreturn]] static void raise_unreadable(PyObject* tensor, std::string_view op,
                                             std::string_view argument) {
     const nb::python_error reason;

@@ -87,7 +87,7 @@ _tracing.watch()
 
 
 def __dir__() -> list[str]:
-    """What is public: the names of __all__, and the parts for torch."""
+    """The public names: those of __all__, and the parts for torch."""
     return sorted([*__all__, "__version__", *_PARTS])
 
 

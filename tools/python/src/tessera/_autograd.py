@@ -1,4 +1,4 @@
-"""What the functions of tessera.functional share: when they record, and how their gradients leave."""
+"""Shared by the functions of tessera.functional: when they record, and how their gradients leave."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def _is_filled(parameter: Tensor) -> bool:
 
 
 def parameter_gradients(owners: Owners | None, grads: Any, **parameters: Tensor | None) -> list[Tensor | None]:
-    """What autograd gets for parameters, each the field `grad_NAME` of an op's result: None if the op added to its
+    """The gradients that autograd gets for parameters, each the field `grad_NAME` of an op's result: None if the op added to its
     main_grad, else the gradient in the parameter's dtype.
 
     Example: parameter_gradients(ctx.owners, grads, scale=scale, base=base)

@@ -1,4 +1,4 @@
-"""What Tessera raises. The text is that of the C++ library, its parts are attributes."""
+"""The errors of Tessera. The text is that of the C++ library, its parts are attributes."""
 
 
 class Error(Exception):

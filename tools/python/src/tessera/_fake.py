@@ -1,4 +1,4 @@
-"""What the outputs of a call look like, for fake tensors whose extents may be symbols.
+"""Shapes and dtypes of the outputs of a call, for fake tensors whose extents may be symbols.
 
 The library computes outputs of concrete extents. This module calls it at the hints of the symbols and at a few
 other values, and looks for expressions that give the library's numbers at all of them: first those of the op's

@@ -1,4 +1,4 @@
-"""What torch's dispatcher calls for an overload: the compiled function of the op. Written out per overload, because a
+"""The functions that torch's dispatcher calls for an overload: the compiled function of the op. Written out per overload, because a
 compiled graph pays for every line."""
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def kernel_of(rules: OverloadRules, overload: Overload) -> Callable[..., Any]:
     for name in required + optional + [*overload.written]:
         is_plain = f"type({name}) is Tensor or type({name}) is Parameter or {name} is None"
         lines.append(f"if not ({is_plain}): {name} = plain({name})")
-    # What torch allocates for a graph has other strides than scales by column, and no padding: copied.
+    # The outputs that torch allocates for a graph have other strides than scales by column, and no padding: copied.
     plain = {t.name for t in rules.outputs if t.layout == "row_major"} & set(overload.written)
     scales = {t.name for t in rules.outputs} & set(overload.written) - plain
     values = {**{n: n for n in required + optional + params + [*overload.written]}}

@@ -58,7 +58,7 @@ def seal() -> None:
 
 
 def counters() -> dict[str, Any]:
-    """What the library did so far: kernels found, compiled, loaded, waited for (runtime/counters.h).
+    """The library's work so far: kernels found, compiled, loaded, waited for (runtime/counters.h).
 
     Example: tessera.counters()["compiles"]
     """
@@ -86,7 +86,7 @@ def prepare_all(calls: Iterable[Callable[[], Any]], jobs: int = 0) -> None:
 
 
 class TuneReport(NamedTuple):
-    """What tune() found: for every choice that the kernels leave open an entry (a dict with op, spec, bucket, device, choice, us,
+    """The results of tune(): for every choice that the kernels leave open an entry (a dict with op, spec, bucket, device, choice, us,
     standard_us and candidates), the candidates that change a result, which is a bug of the kernel, and why an entry is not in
     the user's database."""
 
@@ -159,7 +159,7 @@ def _ordinal(device: Any) -> int:
 
 
 def take_value_errors(device: Optional[int] = None, stream: Stream = None) -> list[str]:
-    """What kernels on a GPU have reported of values that break a promise, such as an id out of range, since the last question.
+    """The reports of kernels on a GPU about values that break a promise, such as an id out of range, since the last question.
 
     Waits for `stream` (None: torch's current one, or the legacy default stream). On CPU tensors such values are errors
     of the call.

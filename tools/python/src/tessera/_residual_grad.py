@@ -35,7 +35,7 @@ class ResidualGrad:
         self._last: Tensor | None = None  # the residual as the last reader returned it
 
     def read(self, residual: Tensor) -> Tensor:
-        """What the next reader reads: the residual as the last reader returned it."""
+        """The tensor that the next reader reads: the residual as the last reader returned it."""
         if self._last is None or self._residual is not residual or self._version != residual._version:
             self._residual, self._version, self._last = residual, residual._version, residual
         return self._last
@@ -46,5 +46,5 @@ class ResidualGrad:
 
 
 def sum_of(later: Tensor | None) -> Tensor | None:
-    """What a backward op adds its gradient to: the gradient of the later readers, copied because hooks may keep it."""
+    """The tensor that a backward op adds its gradient to: the gradient of the later readers, copied because hooks may keep it."""
     return None if later is None else later.clone(memory_format=torch.contiguous_format)

@@ -1,4 +1,4 @@
-"""What functions take, for type checkers."""
+"""The types of arguments, for type checkers."""
 
 from typing import Any, Protocol, Union
 

@@ -67,7 +67,7 @@ RECORDED = {
 
 
 class MhcContext(NamedTuple):
-    """What mhc_post needs of the mhc_pre before it.
+    """The results of an mhc_pre that the mhc_post behind it needs.
 
     post_mix       f32 [T.., n]     what each stream receives of the sub-layer's output
     comb_mix       f32 [T.., n, n]  from stream (row) to stream (column)
