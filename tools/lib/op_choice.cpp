@@ -27,7 +27,7 @@ namespace {
   fields.kind = ErrorKind::argument;
   fields.what = fmt::format("unknown op or family '{}'", word);
   fields.argument = "op";
-  fields.expected = fmt::format("{}", fmt::join(words, ", "));
+  fields.expected = fmt::format("an op of `tessera list`, {} or all", fmt::join(families, ", "));
   fields.got = word;
   fields.hint = did_you_mean(word, words);
   throw Error(std::move(fields));
