@@ -1,10 +1,27 @@
 // Builder: persistent loops.
+//
+// All tiles have a number; block b of a grid of G blocks walks the numbers b, b + G, b + 2 G, ..., and takes each apart
+// into the indices of the axes:
+//
+//   one axis         the number itself
+//   two axes         row = number / columns, column = number % columns
+//   groups of g      the tiles of g neighbouring columns come one after another, row by row:
+//                    g * rows numbers to a group, whose last one may be narrower
+//   share            the blocks of a cluster walk as one; block r of a cluster of c takes tile number * c + r of the
+//                    shared axis
+//
+// Numbers are i32 where the host knows the extents: it refuses a launch whose tiles, together with one step behind
+// them, are too many (kernels/jit/plan.cpp, check_walk), so that no product of extents wraps in the kernel. Extents that
+// only the kernel knows may be anything: one axis ends at its extent whatever the step (the loop is an ordinary
+// serial one), and two axes, or blocks that share, are numbered in i64. A negative extent has no tiles.
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "dsl/builder.h"
+#include "dsl/ir/host_value.h"
 #include "dsl/recorder.h"
 
 namespace tessera::dsl {
@@ -34,6 +51,15 @@ void Builder::persistent_loop(std::vector<Arg> tiles,
     r.check_in_scope(extents.back().expr(), loc);
   }
   const auto shared_axis = static_cast<size_t>(std::max(options.share, 0));
+  const bool is_known = std::all_of(extents.begin(), extents.end(), [&](const Value& extent) {
+    return ir::is_known_at_launch(
+        (extent * extent * extent).expr());  // as deep as any of the walk
+  });
+  const DType type = is_known || (extents.size() == 1 && across == 1) ? DType::i32 : DType::i64;
+  const bool is_wide = type == DType::i64;
+  if (is_wide) {
+    for (Value& extent : extents) extent = let("extent", cast(type, max(extent, 0)), loc);
+  }
   if (across > 1) extents[shared_axis] = ceil_div(extents[shared_axis], across);
   const Value columns = extents.back();
   // Groups of one axis, and groups of 1, keep row-major order.
@@ -44,21 +70,26 @@ void Builder::persistent_loop(std::vector<Arg> tiles,
   node.kind = ir::LoopKind::serial;
   const Value block(&r, ir::var(r.kernel.blocks[0]));
   const Value blocks(&r, ir::cast(DType::i32, r.kernel.grid[0]));
-  node.begin = across > 1 ? (block / across).expr() : block.expr();
+  const auto of_type = [&](const Value& value) { return is_wide ? cast(type, value) : value; };
+  node.begin = of_type(across > 1 ? block / across : block).expr();
   node.extents = {end.expr()};
-  node.step = across > 1 ? (blocks / across).expr() : blocks.expr();
-  node.label = "persistent";
+  node.step = of_type(across > 1 ? blocks / across : blocks).expr();
+  if (is_known || is_wide) node.label = "persistent";  // the index and a step stay in the type
   const auto run = [&](std::vector<Value> tile) {
     if (across > 1) {
       Value& shared = tile[shared_axis];
-      shared = let("shared_tile", shared * across + block % across, loc);
+      shared = let("shared_tile", shared * across + of_type(block % across), loc);
+    }
+    if (is_wide) {
+      constexpr int64_t kLast = std::numeric_limits<int32_t>::max();
+      for (Value& index : tile) index = let("index", cast(DType::i32, min(index, kLast)), loc);
     }
     body(tile);
   };
   const auto round = [&] {
     // The index starts at the block index but reaches every tile.
     node.vars.push_back(
-        r.new_var("tile", DType::i32, ir::VarKind::loop, loc, ir::index(0), end.expr()));
+        r.new_var("tile", type, ir::VarKind::loop, loc, ir::constant(type, 0), end.expr()));
     const Value tile(&r, ir::var(node.vars[0]));
     if (extents.size() == 1) {
       run({tile});
@@ -67,7 +98,7 @@ void Builder::persistent_loop(std::vector<Arg> tiles,
       run({row, let("tile_column", tile % columns, loc)});
     } else {
       // The last group may be narrower, so that no round is empty.
-      const Value group = Value(&r, ir::index(options.group));
+      const Value group = Value(&r, is_wide ? ir::constant(type, options.group) : ir::index(options.group));
       const Value of_group = let("of_group", tile % (group * extents[0]), loc);
       const Value first = let("first_column", tile / (group * extents[0]) * group, loc);
       const Value width = let("width", min(group, columns - first), loc);

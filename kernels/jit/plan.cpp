@@ -4,9 +4,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <limits>
 
+#include "codegen/tile_ir/effects.h"
 #include "dsl/base/error.h"
 #include "dsl/ir/extents.h"
+#include "dsl/ir/host_value.h"
 #include "kernels/call_types.h"
 #include "kernels/jit/overlap.h"
 #include "kernels/jit/target.h"
@@ -66,6 +69,35 @@ int streamed_tensor(const ir::Kernel& kernel) {
   if (streamed.empty()) return -1;
   const auto at = std::find(kernel.tensors.begin(), kernel.tensors.end(), streamed.front());
   return at == kernel.tensors.end() ? -1 : static_cast<int>(at - kernel.tensors.begin());
+}
+
+// The persistent loops of `body` whose index is an i32: the host knows the number of their tiles.
+void add_persistent(const ir::Body& body, std::vector<const ir::Stmt*>& found) {
+  for (const ir::Stmt& stmt : body) {
+    const auto* loop = std::get_if<ir::Loop>(&stmt.node);
+    if (loop != nullptr && loop->label == "persistent" && loop->vars[0]->type == DType::i32) {
+      found.push_back(&stmt);
+    }
+    codegen::for_each_body(stmt, [&](const ir::Body& inner) { add_persistent(inner, found); });
+  }
+}
+
+// The divisors of `index`, as far as the host knows them, in the values that the body of its loop begins with.
+std::vector<ir::Expr> divisors_of(const ir::VarRef& index, const ir::Body& body) {
+  std::vector<ir::Expr> found;
+  const std::function<void(const ir::Expr&)> look = [&](const ir::Expr& expr) {
+    const bool divides = expr->op == ir::Op::div || expr->op == ir::Op::mod;
+    if (divides && expr->args[0]->var == index && ir::is_known_at_launch(expr->args[1])) {
+      found.push_back(expr->args[1]);
+    }
+    for (const ir::Expr& arg : expr->args) look(arg);
+  };
+  for (const ir::Stmt& stmt : body) {
+    const auto* let = std::get_if<ir::Let>(&stmt.node);
+    if (let == nullptr) break;
+    look(let->value);
+  }
+  return found;
 }
 
 }  // namespace
@@ -145,6 +177,16 @@ Plan::Plan(std::string op, const ir::Kernel& kernel, Author author)
     }
   }
   for (const ir::Expr& extent : kernel.grid) grid_.emplace_back(extent, slot_of);
+  std::vector<const ir::Stmt*> persistent;
+  add_persistent(kernel.body, persistent);
+  for (const ir::Stmt* stmt : persistent) {
+    const auto& loop = std::get<ir::Loop>(stmt->node);
+    Walk walk{HostExpr(loop.extents[0], slot_of), HostExpr(loop.step, slot_of), {}, stmt->loc};
+    for (const ir::Expr& divisor : divisors_of(loop.vars[0], loop.body)) {
+      walk.divisors.emplace_back(divisor, slot_of);
+    }
+    walks_.push_back(std::move(walk));
+  }
   streamed_ = streamed_tensor(kernel);
 }
 
@@ -217,6 +259,7 @@ Binding Plan::bind(std::span<const TensorView> tensors, std::span<const Scalar> 
   }
   for (const Check& check : checks_) check_place(check, binding, tensors);
   bind_grid(binding);
+  for (const Walk& walk : walks_) check_walk(walk, binding);
 
   const bool writes = std::any_of(outputs_.begin(), outputs_.end(), [&](size_t output) {
     return !is_absent(tensors[output]) && tensors[output].size() > 0;
@@ -396,6 +439,23 @@ void Plan::bind_grid(Binding& binding) const {
     binding.grid.at(axis) = extent;
     binding.empty = binding.empty || extent == 0;
   }
+}
+
+void Plan::check_walk(const Walk& walk, const Binding& binding) const {
+  constexpr int64_t kLast = std::numeric_limits<int32_t>::max();
+  const auto count = [&](const HostExpr& expr, int64_t most) {
+    const std::optional<int64_t> value = expr.evaluate_in_dtypes(binding.slots);
+    if (!value || *value > most) {
+      fail("SHAPE", "", walk.loc, "a persistent loop has more tiles than i32 counts",
+           fmt::format("at most {}, at every step of {}", most, expr.text()),
+           fmt::format("{}", expr.evaluate(binding.slots, op_)));
+    }
+    return *value;
+  };
+  if (count(walk.tiles, kLast) <= 0) return;
+  // The kernel counts a step beyond the last tile, too.
+  count(walk.tiles, kLast - count(walk.step, kLast) + 1);
+  for (const HostExpr& divisor : walk.divisors) count(divisor, kLast);
 }
 
 void Plan::fail_count(size_t num_tensors, size_t num_scalars) const {

@@ -55,7 +55,7 @@ class Plan {
   ///         65535 blocks.
   Binding bind(std::span<const TensorView> tensors, std::span<const Scalar> scalars) const;
 
-  /// What the kernel streams through L2: the first tensor that asynchronous copies read with
+  /// The tensor that the kernel streams through L2: the first that asynchronous copies read with
   /// CacheHint::evict_first, as a whole.
   runtime::Streamed streamed(std::span<const TensorView> tensors) const;
 
@@ -66,7 +66,7 @@ class Plan {
   size_t num_tensors() const { return tensors_.size(); }
   size_t num_dims() const { return dims_.size(); }
   size_t num_scalars() const { return given_.size(); }
-  /// Of dims, then scalars.
+  /// Types of dims, then scalars.
   std::vector<DType> slot_types() const;
   /// Parameter names in order: tensors, dims, scalars.
   std::vector<std::string> parameter_names() const;
@@ -108,6 +108,13 @@ class Plan {
     bool is_index = false;  // an extent, more than a dim, that i32 indices must reach
   };
 
+  /// A persistent loop: the kernel counts its tiles and steps over them in i32.
+  struct Walk {
+    HostExpr tiles, step;
+    std::vector<HostExpr> divisors;  // that take the number of a tile apart
+    SourceLoc loc;
+  };
+
   void add_places(const ir::Kernel& kernel, bool strides);
   /// Bytes from the lowest to the highest that a tensor occupies; 0 for one without elements.
   int64_t check_tensor(const Tensor& tensor, const TensorView& view) const;
@@ -119,6 +126,7 @@ class Plan {
   void check_place(const Check& check, const Binding& binding,
                    std::span<const TensorView> tensors) const;
   void bind_grid(Binding& binding) const;
+  void check_walk(const Walk& walk, const Binding& binding) const;
   [[noreturn]] void fail_count(size_t num_tensors, size_t num_scalars) const;
   /// About a tensor, a scalar or, without a name, the whole call.
   [[noreturn]] void fail(std::string code, const std::string& argument, SourceLoc loc,
@@ -140,6 +148,7 @@ class Plan {
   std::vector<size_t> given_;  // of scalars_: the arguments
   std::vector<Check> checks_;
   std::vector<HostExpr> grid_;
+  std::vector<Walk> walks_;
   int streamed_ = -1;  // a tensor
 };
 

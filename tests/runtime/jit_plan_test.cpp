@@ -235,7 +235,64 @@ TEST_CASE("a grid beyond the device's limits is refused") {
   }
 }
 
-TEST_CASE("an empty output is nothing to do even if the grid is not empty") {
+namespace {
+
+/// How a call with a persistent loop over [rows, columns] binds: "" or the lines of its error behind the first.
+std::string binds(int64_t rows, int64_t columns, int64_t group = 1, bool by_device = false) {
+  dsl::Builder k("walk");
+  auto r = k.dim("rows"), c = k.dim("columns");
+  k.input("a", DType::i8, {r});
+  k.input("b", DType::i8, {c});
+  k.output("out", DType::f32, {1});
+  k.launch({by_device ? min(r * c, k.device_blocks()) : dsl::i32(100)});
+  k.persistent({r, c}, [&](dsl::Value, dsl::Value) { k.print("a tile"); }, {.group = group});
+  const Plan plan("walk", k.finish(), Author::tessera);
+  try {
+    plan.bind(
+        std::vector{view(DType::i8, {rows}), view(DType::i8, {columns}), view(DType::f32, {1})},
+        {});
+  } catch (const Error& error) {
+    const std::string text = error.what(),
+                      first = "tessera: walk: a persistent loop has more tiles than i32 counts";
+    CHECK(text.find(first) == 0);
+    CHECK(error.code() == "SHAPE");
+    return text.substr(text.find('\n') + 1);
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("a persistent loop of 2^31 tiles is refused before the launch") {
+  // 2^31 - 100 tiles and a step of 100 blocks behind them are the most.
+  CHECK(binds(4, 536870887) == "");
+  CHECK(binds(1, 2130706431) == "");
+  CHECK(binds(2, 1073741800) ==
+        "  expected  at most 2147483548, at every step of rows * columns\n"
+        "  got       2147483600");
+  // Modulo 2^32 these are 0, 1 and a negative number.
+  CHECK(binds(65536, 65536) ==
+        "  expected  at most 2147483647, at every step of rows * columns\n"
+        "  got       4294967296");
+  CHECK(binds(641, 6700417) ==
+        "  expected  at most 2147483647, at every step of rows * columns\n"
+        "  got       4294967297");
+  CHECK(binds(50000, 50000) ==
+        "  expected  at most 2147483647, at every step of rows * columns\n"
+        "  got       2500000000");
+  CHECK(binds(50000, 50000, 1, true) ==
+        "  expected  at most 2147483647, at every step of rows * columns\n"
+        "  got       2500000000");
+}
+
+TEST_CASE("a group of tiles of a persistent loop that i32 does not count is refused") {
+  CHECK(binds(1 << 27, 2, 8) == "");
+  CHECK(binds(1 << 28, 2, 8) ==
+        "  expected  at most 2147483647, at every step of 8 * rows\n"
+        "  got       2147483648");
+}
+
+TEST_CASE("a call whose outputs are empty has nothing to do, whatever its grid") {
   dsl::Builder k("reduce");
   auto rows = k.dim("rows");
   k.input("x", DType::f32, {rows});
