@@ -29,6 +29,13 @@ def test_a_block_of_a_page_runs(text):
     exec(text, {})
 
 
+def test_blocks_that_are_not_run_compile():
+    texts = [text for page in PAGES for words, text in re.findall(r"^```python([^\n]*)\n(.*?)^```", page.read_text(), re.M | re.S) if "no-run:" in words]
+    assert texts
+    for text in texts:
+        compile(text, "a block of a page", "exec")
+
+
 def op_blocks():
     page = "\n".join(path.read_text() for path in sorted((ROOT / "kernels").glob("*/README.md")))
     for op, section in re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", page, re.M | re.S):

@@ -7,7 +7,8 @@
 //   ```sh                   run in a folder that looks like the repository
 //   ```python               run by tests/python/test_pages.py
 //   ```cmake, ```json       parsed
-//   ```LANGUAGE no-run: REASON
+//   ```dockerfile           its packages are those of tools/setup.sh
+//   ```LANGUAGE no-run: REASON   parsed, if it is sh or python
 
 #include <cstdlib>
 #include <filesystem>
@@ -146,6 +147,35 @@ TEST_CASE("shell blocks of pages run (U50)", "[pages][slow]") {
   }
 }
 
+TEST_CASE("shell blocks of pages that are not run parse (U50)", "[pages]") {
+  int count = 0;
+  for (const Page& page : pages()) {
+    for (const CodeBlock& block : page.blocks) {
+      if (block.language != "sh" || !block.words.starts_with("no-run: ")) continue;
+      ++count;
+      const test::ChildResult parsed = test::run_program({"bash", "-n", "-c", block.text}, {});
+      CAPTURE(block.page, block.line, parsed.output);
+      CHECK(parsed.exit_code == 0);
+    }
+  }
+  CHECK(count > 5);
+}
+
+TEST_CASE("the Dockerfile of a page installs what tools/quickstart does", "[pages]") {
+  const std::vector<CodeBlock> blocks = blocks_of("dockerfile");
+  REQUIRE(blocks.size() == 1);
+  static const std::regex list("program_packages=\\(([^)]*)\\)");
+  const std::string setup = read_text(test::in_source("tools/setup.sh"));
+  std::smatch found;
+  REQUIRE(std::regex_search(setup, found, list));
+  std::istringstream packages(found[1]);
+  for (std::string package; packages >> package;) {
+    if (package == "ccache") continue;  // an image is built once
+    CAPTURE(package);
+    CHECK(blocks[0].text.find(" " + package + " ") != std::string::npos);
+  }
+}
+
 /// The one file in a folder.
 std::string text_of_the_file_in(const std::string& folder) {
   std::string text;
@@ -203,7 +233,8 @@ TEST_CASE("CMake and JSON blocks of pages are well-formed (U50)", "[pages]") {
 }
 
 TEST_CASE("every code block of a page has a language that a test knows, or none (U50)", "[pages]") {
-  static const std::set<std::string> known = {"", "cpp", "sh", "python", "cmake", "json"};
+  static const std::set<std::string> known = {"",      "cpp",  "sh",        "python",
+                                              "cmake", "json", "dockerfile"};
   for (const Page& page : pages()) {
     for (const CodeBlock& block : page.blocks) {
       CAPTURE(block.page, block.line, block.language);
