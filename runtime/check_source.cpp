@@ -1,3 +1,19 @@
+// A kernel that is cached is found by the digest of its text, options and facts. Anything else that could change the binary
+// would make the cache give the wrong one, so it is refused here:
+//
+//   files      a text that includes, imports or embeds one, or asks whether one is there. NVRTC would read it, the key
+//              would not hold it. Options that name files, for NVRTC or ptxas, are refused for the same reason
+//   options    only those of a list, which affect nothing but the output
+//   facts      names that become parts of file names and of messages, and numbers of a launch that no device has
+//
+// The search for file uses reads preprocessing tokens by hand, since a regular expression finds `#include` in a comment and
+// misses `# /**/ inc\<newline>lude`. It knows comments, strings, raw strings (in which lines are not joined), characters, digit
+// separators, `%:` for `#`, and lines joined by a backslash. It expands no macro: `#include` cannot come out of one, and
+// `__has_include` is found by its name wherever it stands. A directive that is skipped by #if counts, too: refusing too
+// much is an error that the author sees.
+//
+// Generated texts satisfy all this by construction, and their text is not scanned: that costs time in every first call.
+
 #include "runtime/check_source.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,19 @@
+// A model to compare layouts of one program with, in memory requests; its unit means nothing outside of the comparison.
+//
+//   global access   requests of all warps * (sectors + 4). Sectors of 32 bytes are counted exactly, for the first request of
+//                   the first warp: the addresses of its lanes follow from the layout and from the strides of the loop's
+//                   indices, other dimensions taken for far apart. A store pays again for sectors that it fills in part: they
+//                   are written one by one, while the rest of a loaded sector waits in L1
+//   shared access   a quarter of its requests
+//   reduction       a step of a shuffle per power of two along the axis inside a warp, 8 such steps beyond it (shared memory
+//                   and a barrier), for each slot of the result. A reducer is finalized once for several rounds that fill it
+//   registers       0.001 per slot, so that of equals the smaller one wins
+//   e2m1            a layout that splits the two codes of a byte costs 10^9: lowering refuses it
+//
+// The width of an access is the widest power of two, up to 16 bytes, for which every aligned run of the innermost index is a run
+// of consecutive elements that begins at a multiple of it: proved from the forms of the indices, the strides and the declared
+// alignment (feasible_vector). The same question decides which pieces cp.async can copy.
+
 #include "codegen/layouts/layout_cost.h"
 
 #include <fmt/format.h>

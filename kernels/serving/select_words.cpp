@@ -1,3 +1,19 @@
+// Selection among words in shared memory, by a histogram of digits (radix selection on a range that shrinks):
+//
+//   append()       a warp adds up how many words its lanes have, takes so many places by one atomic add, and each lane stores
+//                  its words from its own place on. Words beyond the room are counted and dropped: the caller sees the count
+//   find_digits()  the counts of the bins, kBins / threads to a thread: sums of warps in shared memory, then the warp that
+//                  holds the number asked for finds its lane and bin. Reading a bin clears it for the next round
+//   narrow()       the last chosen word lies in [low, high]. A round takes the top 11 bits of high - word of the words in
+//                  that range, so that digits count down from the best word, finds the digit of word number `left`, and makes
+//                  its range the next one. It ends when all words of the range are chosen or few are left, at the
+//                  latest after 7 rounds (64 bits by 11), for no two words are equal
+//   shrink()       keeps the words from `low` on: a step reads a word per thread, meets a barrier, and appends from the
+//                  front. A word moves down only, to a place that has been read
+//
+// A shift that brings the range below 2^11 comes from the exponent of its float, which may round up to the next power of two;
+// then one bit of the digits stays unused, and the number of rounds allows for it.
+
 #include "kernels/serving/select_words.h"
 
 namespace tessera::kernels::serving {
