@@ -52,8 +52,7 @@ void Builder::persistent_loop(std::vector<Arg> tiles,
   }
   const auto shared_axis = static_cast<size_t>(std::max(options.share, 0));
   const bool is_known = std::all_of(extents.begin(), extents.end(), [&](const Value& extent) {
-    return ir::is_known_at_launch(
-        (extent * extent * extent).expr());  // as deep as any of the walk
+    return ir::is_known_at_launch((extent * extent * extent).expr());  // as deep as any of the walk
   });
   const DType type = is_known || (extents.size() == 1 && across == 1) ? DType::i32 : DType::i64;
   const bool is_wide = type == DType::i64;
@@ -98,7 +97,8 @@ void Builder::persistent_loop(std::vector<Arg> tiles,
       run({row, let("tile_column", tile % columns, loc)});
     } else {
       // The last group may be narrower, so that no round is empty.
-      const Value group = Value(&r, is_wide ? ir::constant(type, options.group) : ir::index(options.group));
+      const Value group =
+          Value(&r, is_wide ? ir::constant(type, options.group) : ir::index(options.group));
       const Value of_group = let("of_group", tile % (group * extents[0]), loc);
       const Value first = let("first_column", tile / (group * extents[0]) * group, loc);
       const Value width = let("width", min(group, columns - first), loc);
