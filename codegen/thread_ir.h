@@ -102,10 +102,10 @@ struct SharedMatrix {
 };
 /// One matrix instruction, c += a * b. See Builder::gemm for the order of the sum. f32 operands lose their low 13 bits.
 ///
-/// Of the warp, without `right`: m16 n8 k8E, the lanes hold c[0..4), a[0..4E) and b[0..2E) as layout::mma_accumulator,
+/// Without `right` the warp issues it: m16 n8 k8E, the lanes hold c[0..4), a[0..4E) and b[0..2E) as layout::mma_accumulator,
 /// mma_left and mma_right say.
 ///
-/// Of four warps, and in flight after the statement: 64 x n += 64 x k * k x n, where b, and a unless it is in registers,
+/// With it four warps do, and it is in flight after the statement: 64 x n += 64 x k * k x n, where b, and a unless it is in registers,
 /// lie in shared memory. The threads hold c[0 .. n / 2) and a[0..4E) as layout::wgmma_accumulator and wgmma_left say. Until
 /// an Await, the registers of c may not be accessed, those of a not be written.
 struct Mma {

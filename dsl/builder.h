@@ -26,10 +26,10 @@ using ir::ExternFunction;
 using ir::MemoryOrder;
 using ir::ReduceOp;
 
-/// What is known of a dim or a stride.
+/// Facts about a dim or a stride.
 struct DimOptions {
   int64_t multiple_of = 1;  // the host checks it on every call
-  /// Of k.dim: an i64 that may be 2^31 or more. Its indices are computed in i64: begin with i64(at.x).
+  /// For k.dim: an i64 that may be 2^31 or more. Its indices are computed in i64: begin with i64(at.x).
   bool wide = false;
 };
 
@@ -55,14 +55,14 @@ struct LaunchOptions {
   int cluster = 1;
 };
 
-/// What a copy reads outside of a tensor, and who copies.
+/// The values that a copy reads outside of a tensor, and who copies.
 struct CopyOptions {
   Arg outside = 0;  // a constant of the target's dtype; reads outside a global tensor give it
   /// Carries out a copy that a pipelined loop issues ahead or that fills a ring, or one from a shared tile to a tensor.
   /// Engine::tensor, from sm_90 on, fails with COPY_ENGINE where a tensor copy is impossible, and names the first
   /// condition. A tile of more than 256 columns goes in panels: a multiple of 8 rows of a multiple of 32 bytes.
   ir::Engine engine = ir::Engine::automatic;
-  /// Of a tensor copy that fills a ring, in a launch with clusters: each block copies a part of the tile into all
+  /// For a tensor copy that fills a ring, in a launch with clusters: each block copies a part of the tile into all
   /// blocks. Where the tile is not provably the same, Multicast::required vouches for it (the executor traps:
   /// MULTICAST); it fails with COPY_ENGINE where such a copy is impossible.
   ir::Multicast multicast = ir::Multicast::automatic;

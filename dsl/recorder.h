@@ -141,7 +141,7 @@ class Recorder {
   void leave_loop(const ir::Expr& left, SourceLoc loc);
   /// Appends statements that have been recorded already.
   void splice(ir::Body body);
-  /// What stores to the buffer, and binds `value` and what it is made of, is dropped by finish() unless the author
+  /// Statements that store to the buffer, or bind `value` and its parts, are dropped by finish() unless the author
   /// uses `value`.
   void drop_if_unread(const ir::BufferRef& buffer, const ir::VarRef& value);
   void drop_unread(ir::Body& body) const;

@@ -17,7 +17,7 @@ class Builder;
 struct Role {
   std::string name;
   int warps = 0, warpgroups = 0;
-  /// Of each thread, on sm_90a: a multiple of 8 from 24 to 256; 0 = as launched. The role takes whole
+  /// Registers of each thread, on sm_90a: a multiple of 8 from 24 to 256; 0 = as launched. The role takes whole
   /// groups of four warps then.
   int registers = 0;
   std::function<void()> body = nullptr;

@@ -52,7 +52,7 @@ class TESSERA_API Tile {
   std::shared_ptr<const Node> node_;
 };
 
-/// What Builder::argmax and argmin return.
+/// The result of Builder::argmax and argmin.
 struct TileBest {
   Tile value;  // as of reduce_max and reduce_min
   Tile index;  // i32, along the axis

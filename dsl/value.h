@@ -159,7 +159,7 @@ class TESSERA_API Rows {
   std::function<std::vector<Value>(const Value&)> place_;
 };
 
-/// What Builder::all is.
+/// The type of Builder::all.
 struct All {};
 
 /// An operand: a Value, an element or a C++ number. A number takes the dtype of the other operand and must
@@ -304,7 +304,7 @@ Value tanh_approx(const Arg& a);
 Value copysign(const Arg& magnitude, const Arg& sign);
 Value is_nan(const Arg& a);
 Value is_inf(const Arg& a);
-/// Of a u32 or u64, as i32: the bits that are set, the zeros above the highest of them, and the place of the
+/// Counts in a u32 or u64, as i32: the bits that are set, the zeros above the highest of them, and the place of the
 /// lowest, counted from 1 (0 if there is none): ffs(8u) = 4.
 Value popcount(const Arg& a);
 Value clz(const Arg& a);

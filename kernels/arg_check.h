@@ -62,7 +62,7 @@ class ArgCheck {
   bool has(std::string_view name) const;
   /// The extent bound to a symbol, or set by bind(). An unbound symbol is a bug of the op.
   int64_t operator[](std::string_view symbol) const;
-  /// What is known of a symbol: "H = 100 from x dim 1", and the tensor to blame ("" for formulas).
+  /// The origin of a symbol: "H = 100 from x dim 1", and the tensor to blame ("" for formulas).
   struct Known {
     int64_t value;
     std::string text;

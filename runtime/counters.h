@@ -1,5 +1,5 @@
 #pragma once
-// What the runtime has done so far, readable at any time.
+// Counters of the runtime's work so far, readable at any time.
 
 #include <array>
 #include <cstdint>
@@ -9,7 +9,7 @@ namespace tessera::runtime {
 /// Number of cache roots with a counter of their own; later roots share the last counter.
 inline constexpr int kCountedRoots = 8;
 
-/// What Runtime::counters() returns.
+/// The result of Runtime::counters().
 struct CounterValues {
   int64_t memory_hits = 0;                            // kernels found in this process
   int64_t disk_hits = 0;                              // images read from a cache folder or a bundle

@@ -12,7 +12,7 @@
 
 namespace tessera::runtime {
 
-/// What ptxas reports about a kernel.
+/// The report of ptxas about a kernel.
 struct KernelResources {
   int registers = 0;          // per thread
   int64_t spill_bytes = 0;    // spill stores, per thread

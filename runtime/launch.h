@@ -38,7 +38,7 @@ struct TESSERA_API LoadedKernel {
   int registers = 0;                       // per thread, as loaded
   int64_t local_bytes = 0;                 // per thread: stack and spills
   int64_t l2_bytes = 0, window_bytes = 0;  // of the device
-  // Of a cooperative kernel: how many blocks are resident at once, and its barrier counters.
+  // A cooperative kernel's: how many blocks are resident at once, and its barrier counters.
   int64_t max_blocks = 0;
   std::shared_ptr<GridBarriers> barriers;
 

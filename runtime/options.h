@@ -22,7 +22,7 @@ enum class CacheMode { read_write, read_only, off };
 /// this user's groups.
 enum class CacheTrust { user, group };
 
-/// What happens on a miss in all caches. `warn` and `error` apply after Runtime::seal(); before it
+/// The reaction to a miss in all caches. `warn` and `error` apply after Runtime::seal(); before it
 /// the program warms up. With `off`, libnvrtc is never opened and kernels come from bundles.
 enum class JitMode { on, warn, error, off };
 

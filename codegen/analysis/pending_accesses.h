@@ -37,7 +37,7 @@ class PendingAccesses {
 
   /// Adds an access. One in flight becomes pending when a wait completes it.
   void add(const FootprintRef& access);
-  /// Of a statement of all threads, which are one warp if `is_one_warp`.
+  /// Takes the order of a statement of all threads, which are one warp if `is_one_warp`.
   void take(const Order& order, bool is_one_warp);
   /// The mbarriers of a ring order all accesses to its tiles.
   void wait_at_ring(int ring);

@@ -14,7 +14,7 @@ namespace tessera::codegen {
 /// that it uses is live through all its rounds.
 struct Lifetime {
   size_t first = 0, last = 0;
-  /// Of copies into the array that nothing awaits: a wait for all groups behind this statement, the last
+  /// Set if copies into the array are never awaited: a wait for all groups behind this statement, the last
   /// one that accesses it, would end the lifetime there. Until then it lives to the end.
   std::optional<size_t> ends_if_awaited = {};
 

@@ -11,7 +11,7 @@
 
 namespace tessera::codegen {
 
-/// What the result of an expression is used for.
+/// The use of the result of an expression.
 enum class Role {
   index,    // an address, a bound, a guard: the checked executor traps an overflow
   operand,  // arithmetic that makes every NaN canonical
@@ -112,7 +112,7 @@ class Usage {
   void use(const Access& access);
   void use(const Slice& slice, int width);
   void use_mbarrier(const Access& at);
-  /// Of an Await or a Fence.
+  /// Records the registers of an Await or a Fence.
   void use_sum(const auto& stmt) {
     if (stmt.sum.array) use(stmt.sum, 4);
   }

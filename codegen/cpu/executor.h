@@ -65,7 +65,7 @@ struct Counts {
   int64_t shuffles = 0;          // any warp collective, per warp
   int64_t guards = 0;            // guards evaluated, per warp
   int64_t atomics = 0;           // per warp
-  /// Of the program, not the run: see live_registers().
+  /// A fact of the program, not the run: see live_registers().
   int64_t live_registers = 0;
 };
 

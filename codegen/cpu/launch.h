@@ -1,5 +1,5 @@
 #pragma once
-// What a launch gives to every block.
+// The part of a launch that every block gets.
 
 #include <atomic>
 #include <cstddef>

@@ -211,7 +211,7 @@ class Machine {
   [[noreturn]] void trap_phase(const Instr& instr, int lane, int64_t phase,
                                const Mbarrier& mbarrier) const;
   void trap_endless_phase(const Instr& instr);
-  /// What the first waiting thread of these waits for.
+  /// The phase that the first waiting thread of these waits for.
   std::string awaited_phase(const Instr& instr, const Mask& waiting) const;
 
   // ---- matrices (matrix.cpp)

@@ -20,7 +20,7 @@ inline constexpr int kFirstSignal = 16 * kWarpsPerBlock, kMostSignals = 511;
 ///   clocks.is_before(0, time, 1);      // true of the times of warp 0 before it arrived
 class WarpClocks {
  public:
-  /// What precedes some arrivals: the last included time of each warp.
+  /// The accesses that precede some arrivals: the last included time of each warp.
   using Moment = std::vector<uint32_t>;
 
   /// `signals`: number of mbarriers of the cluster.
@@ -38,14 +38,14 @@ class WarpClocks {
   /// Orders `from` before the warp's later accesses.
   void acquire(int warp, const Moment& from);
 
-  /// What is before what the warp does now.
+  /// Joins into `into` all that is ordered before the warp's next access.
   void look(int warp, Moment& into) const;
   /// True if what `warp` did at `time` is part of `moment`.
   bool is_part(int warp, uint32_t time, const Moment& moment) const {
     return index(warp) < moment.size() && time <= moment[index(warp)];
   }
 
-  /// Of what the warp does now.
+  /// The time of the warp's next access.
   uint32_t time(int warp) const { return at(index(warp), index(warp)); }
   /// Distinguishes the warp barriers of a warp.
   uint32_t lanes_time(int warp) const { return lanes_[index(warp)]; }

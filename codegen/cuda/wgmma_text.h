@@ -9,7 +9,7 @@
 
 namespace tessera::codegen::cuda {
 
-/// Of the device function that issues the instruction: "wgmma_n128_bf16", with "_ra" for a left operand
+/// The name of the device function that issues the instruction: "wgmma_n128_bf16", with "_ra" for a left operand
 /// in registers, "_ta" and "_tb" for transposed ones.
 std::string wgmma_name(const Mma& wgmma);
 /// True for the names of such functions, which no variable of a kernel may have.

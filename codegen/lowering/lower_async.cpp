@@ -12,7 +12,7 @@
 namespace tessera::codegen {
 namespace {
 
-/// What comes before the element is loaded: the place of its row.
+/// Statements before the element is loaded: the place of its row.
 ir::Body place_of_row(const ir::Loop& copy) {
   return {copy.body.begin(), copy.body.end() - 2};
 }

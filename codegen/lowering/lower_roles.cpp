@@ -44,7 +44,7 @@ std::shared_ptr<Array> mbarriers(int ring, Array::RingPart part, int stages, Sou
   return array;
 }
 
-/// What carries out the copies of the fills of a ring.
+/// The engines that carry out the copies of the fills of a ring.
 struct FillEngines {
   bool tensor = false, bulk = false, pieces = false, stores = false;
   bool multicast = false;    // some tensor copies
@@ -115,7 +115,7 @@ void for_each_turn(const ir::Kernel& kernel, const Fn& fn) {
   }
 }
 
-/// Of one stage.
+/// Bytes of one stage.
 int64_t bytes_of(const ir::Ring& ring) {
   int64_t sum = 0;
   for (const ir::BufferRef& tile : ring.tiles) {
@@ -201,7 +201,7 @@ void TileLowering::lower(const ir::Roles& roles, SourceLoc loc) {
   const bool has_rings = std::any_of(rings_.begin(), rings_.end(),
                                      [](const RingState& ring) { return ring.full != nullptr; });
   if (has_rings) init_rings(loc);
-  // What all threads have stored is there, and so are the mbarriers of the blocks that fill together.
+  // The stores of all threads are done, and so are the mbarriers of the blocks that fill together.
   const bool meets_cluster = std::any_of(rings_.begin(), rings_.end(),
                                          [](const RingState& ring) { return ring.blocks > 1; });
   emit({Barrier{meets_cluster ? BarrierScope::cluster : BarrierScope::block}, loc});

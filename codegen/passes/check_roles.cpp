@@ -152,7 +152,7 @@ class RoleCheck {
     for (const Use& other : uses) {
       if (other.role == use.role) continue;
       const bool is_fragment = tile.space == ir::Space::fragment;
-      // What was stored before the roles is there for all of them.
+      // All roles see what was stored before them.
       const bool before = other.role == nullptr || use.role == nullptr;
       if (!is_fragment && (before || !(use.writes || other.writes))) continue;
       fail(

@@ -1,5 +1,5 @@
 #pragma once
-// What roles may do with shared memory, in the tile IR as recorded.
+// Rules for the use of shared memory by roles, in the tile IR as recorded.
 
 #include "dsl/ir/tile.h"
 

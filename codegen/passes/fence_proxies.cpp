@@ -63,7 +63,7 @@ class ProxyFences {
   }
 
  private:
-  /// What this thread wrote since its last fence.
+  /// The writes of this thread since its last fence.
   struct State {
     bool written = false;         // an operand that tensor cores read
     bool written_source = false;  // a tile that a tensor store reads

@@ -107,7 +107,7 @@ class Pipeliner {
     });
     around.next.push_back([this, pipeline, crossing, loc](ir::Body& into) {
       const auto under = [&](const ir::Stmt& copies) { return crossing.for_next(kernel_, copies); };
-      // What is in flight is empty: every round begins with the same number of groups.
+      // Nothing is in flight here: every round begins with the same number of groups.
       into.push_back({ir::AsyncWait{-1, 0}, loc});
       into.push_back(pipeline->first_copies(0, pipeline->ahead(), under));
     });

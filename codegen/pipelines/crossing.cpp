@@ -27,7 +27,7 @@ bool Crossing::begins_here(const ir::Buffer& buffer) const {
   });
 }
 
-/// Of the memory that a statement reads.
+/// The obstacle in the memory that a statement reads.
 std::string Crossing::obstacle_of_reads(const ir::Stmt& stmt) const {
   const bool meets = std::any_of(loop_.body.begin(), loop_.body.end(),
                                  [](const ir::Stmt& inner) { return any_in(inner, meets_blocks); });

@@ -8,7 +8,7 @@
 //     the first copies of round t + step, if there is such a round
 //     ...
 //
-// What the copies depend on in round t, values of its index and of inputs, is computed once more for the other
+// Everything that the copies depend on in round t, values of its index and of inputs, is computed once more for the other
 // round. Conditions around the pipelined loop are too: where round t does not run the loop, it still issues the
 // first copies of the next round.
 

@@ -42,7 +42,7 @@ class LoadRole {
     std::string what;
     SourceLoc loc;
   };
-  /// What keeps the role from running `stmt`, which stands in the last body of `path`.
+  /// The obstacle that keeps the role from running `stmt`, which stands in the last body of `path`.
   std::optional<Obstacle> obstacle(const ir::Stmt& stmt, const Path& path) const;
   /// The same; notes what `stmt` depends on, which the role runs too. No obstacle may be in the way.
   void depend(const ir::Stmt& stmt, const Path& path);

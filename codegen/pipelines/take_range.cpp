@@ -9,7 +9,7 @@
 namespace tessera::codegen {
 namespace {
 
-/// What a statement makes that ends with the body around.
+/// Names that a statement makes and that end with the body around.
 struct Made {
   std::set<ir::VarRef> vars;
   std::set<int> buffers;  // views and reducers that begin, by id

@@ -234,7 +234,7 @@ class ThreadDescription {
   enum class Writes : bool { no, yes };
 
   void order(Order::Kind kind, Group group) const { out_.orders({kind, group}); }
-  /// Of an mbarrier, in one indivisible step.
+  /// A change of an mbarrier in one indivisible step.
   void change(const Access& mbarrier, bool of_cluster = false) const {
     out_.memory({.access = mbarrier, .writes = true, .atomic = true, .of_cluster = of_cluster});
   }

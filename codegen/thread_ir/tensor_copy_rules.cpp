@@ -7,7 +7,7 @@ namespace {
 
 using namespace tensor_copy;
 
-/// Of the box, and of where it lies in shared memory.
+/// Rules of the box, and of its place in shared memory.
 template <class Move>
 std::string_view broken_rule(const Move& move, const Access& shared, const Program& program,
                              bool is_placed) {

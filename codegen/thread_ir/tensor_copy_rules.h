@@ -1,5 +1,5 @@
 #pragma once
-// What the copy engine asks of tensor copies and tensor stores, for the verifier.
+// The copy engine's demands on tensor copies and tensor stores, for the verifier.
 
 #include <string_view>
 

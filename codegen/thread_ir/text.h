@@ -1,5 +1,5 @@
 #pragma once
-// What the text of a program says besides its statements (codegen/thread_ir.cpp prints it).
+// The text of a program besides its statements (codegen/thread_ir.cpp prints it).
 
 #include <string>
 #include <vector>

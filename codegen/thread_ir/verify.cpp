@@ -302,7 +302,7 @@ class Verifier : EffectReceiver {
             "a copy in flight neither converts nor skips", copy.to.array->name);
   }
 
-  /// What an mbarrier statement names are mbarriers, and nothing else does.
+  /// Mbarrier statements name mbarriers, other statements do not.
   void verify_mbarrier(const Stmt& stmt) {
     const Access* at = nullptr;
     if (const auto* init = std::get_if<MbarrierInit>(&stmt.node)) at = &init->at;

@@ -8,7 +8,7 @@
 
 namespace tessera::codegen {
 
-/// What earlier passes have established.
+/// Properties that earlier passes have established.
 struct Expectations {
   bool is_shared_placed = false;         // place_arena has run
   bool are_bulk_copies_lowered = false;  // lower_bulk_copies has run

@@ -1,5 +1,5 @@
 #pragma once
-// What each statement of the tile IR does, described once. Passes ask here instead of listing kinds of
+// The effects of each statement of the tile IR, described once. Passes ask here instead of listing kinds of
 // statements: a new kind does not compile until it is described in effects.cpp.
 
 #include <functional>
@@ -109,7 +109,7 @@ inline const ir::CopyPlan* plan_of(const ir::Stmt& stmt) {
   return loop != nullptr && loop->plan ? &*loop->plan : nullptr;
 }
 
-/// What the loop of a copy ends with: an element is loaded and stored.
+/// The end of a copy's loop: an element is loaded and stored.
 inline const ir::ElementLoad& load_of(const ir::Loop& copy) {
   return std::get<ir::ElementLoad>(copy.body[copy.body.size() - 2].node);
 }

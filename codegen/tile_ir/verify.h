@@ -7,7 +7,7 @@
 
 namespace tessera::codegen {
 
-/// What earlier passes have established.
+/// Properties that earlier passes have established.
 struct TileExpectations {
   bool are_roles_split = false;     // split_roles has run: no pipelined loop has a producer
   bool are_loops_serial = false;    // pipeline_loops has run: no loop is pipelined

@@ -144,7 +144,7 @@ class Candidate {
     if (period > kMaxPeriod) return "its tiles have too many versions";
     for (int64_t phase = 0; phase < period; ++phase) {
       const auto written = footprints_of(writes_, period, phase);
-      // Of this round, and of the previous one.
+      // The reads of this round, and of the previous one.
       for (const int64_t round : {phase, (phase + period - 1) % period}) {
         for (const FootprintRef& read : footprints_of(reads_, period, round)) {
           for (const FootprintRef& write : written) {

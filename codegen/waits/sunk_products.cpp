@@ -33,7 +33,7 @@ End end_at(StmtPlace begin, StmtPlace at, StmtPlace end) {
   return result;
 }
 
-/// Of the statements that an end passes.
+/// The statements that an end passes.
 struct Passed {
   int commits = 0;    // of products
   int64_t turns = 0;  // waits for a stage of the same ring

@@ -1,5 +1,5 @@
 #pragma once
-// What codegen passes to the runtime: a text and the facts of a launch. The runtime never sees IR,
+// The form in which codegen passes a kernel to the runtime: a text and the facts of a launch. The runtime never sees IR,
 // so hand-written CUDA takes the same path.
 
 #include <cstdint>

@@ -12,7 +12,7 @@ constexpr int64_t kLargestExtent = (int64_t{1} << 31) - (int64_t{1} << 24) - 1;
 /// Largest extent of a wide dim: bytes of an address space.
 constexpr int64_t kLargestWideExtent = int64_t{1} << 47;
 
-/// Of a grid, along y and z.
+/// The limit of a grid along y and z.
 constexpr int64_t kMostBlocksYZ = 65535;
 
 }  // namespace tessera::ir

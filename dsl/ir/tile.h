@@ -65,7 +65,7 @@ struct TileIndex {
   Expr index, begin, extent;
 };
 
-/// What the author promises or asks of an access.
+/// The author's promises and demands for an access.
 struct AccessTerms {
   bool unchecked = false;  // bounds vouched for: no guard, the checked executor traps
   CacheHint cache = CacheHint::none;
@@ -210,7 +210,7 @@ struct ReducerFinalize {
   BufferRef to;
   VarRef value;
 };
-/// What happens to f32 operands of a matrix product, of which the hardware uses 19 bits.
+/// The treatment of f32 operands of a matrix product, of which the hardware uses 19 bits.
 enum class Tf32 : uint8_t {
   round,     // to nearest, ties away from zero (cvt.rna), NaN kept
   truncate,  // the low 13 bits are ignored: for operands that are tf32 values already

@@ -32,7 +32,7 @@ bool has_group_products(Device device);
 /// `launch` again with 1.
 void launch_in_clusters(Device device, const std::function<void(int limit)>& launch);
 
-/// What tuned tile sizes are stored for.
+/// The name of a GPU for which tuned tile sizes are stored.
 struct GpuModel {
   std::string name;  // "NVIDIA H200"; empty: no model
   int64_t num_sms = 0;

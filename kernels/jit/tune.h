@@ -31,7 +31,7 @@ struct TuneField {
 /// One value per field.
 using TuneChoice = std::vector<int64_t>;
 
-/// What a choice may depend on: never addresses, other tensors or time.
+/// All that a choice may depend on: never addresses, other tensors or time.
 struct TuneFacts {
   std::map<std::string, int64_t> spec = {};     // the Spec without its choice, by name
   std::map<std::string, int64_t> extents = {};  // that are not in the Spec
@@ -45,7 +45,7 @@ struct TuneSpace {
   std::vector<TuneField> fields;
   std::function<TuneChoice(const TuneFacts&)> standard;  // always legal
   std::function<bool(const TuneFacts&, const TuneChoice&)> is_legal;
-  /// Of the extents, such as {ceil_log2(tokens)}; null: none.
+  /// Buckets of the extents, such as {ceil_log2(tokens)}; null: none.
   std::function<std::vector<int64_t>(const TuneFacts&)> bucket = nullptr;
   int64_t revision = 1;  // another one after the meaning of a field changed
   /// Choices may change results: databases count with Options::tune_may_change_bits only. Tessera's ops have none.

@@ -20,7 +20,7 @@ inline int64_t padded_entries(int64_t entries) {
   return (entries + 7) / 8 * 8;
 }
 
-/// What the result depends on, and the number of tokens.
+/// The dims that the result depends on, and the number of tokens.
 struct ProjectionShape {
   int64_t tokens = 0, entries = 0, width = 0;  // residual [tokens, width], fn [entries, width]
   int64_t num_splits = 1;                      // 1 .. 16

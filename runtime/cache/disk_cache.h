@@ -27,7 +27,7 @@
 
 namespace tessera::runtime {
 
-/// What `tessera doctor` says about a cache folder.
+/// The state of a cache folder, as `tessera doctor` reports it.
 struct RootStatus {
   std::string path;
   bool exists = false;

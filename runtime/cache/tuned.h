@@ -20,7 +20,7 @@ using NamedValues = std::map<std::string, int64_t>;
 /// "cols=128 rows=64".
 TESSERA_API std::string to_string(const NamedValues& values);
 
-/// What an entry is found by.
+/// The key of an entry.
 struct TunedKey {
   std::string op;
   int64_t revision = 1;         // of the op's fields

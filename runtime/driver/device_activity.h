@@ -1,5 +1,5 @@
 #pragma once
-// What the GPU did and when, from CUPTI's activity records. libcupti is opened at run time.
+// The work of the GPU and its times, from CUPTI's activity records. libcupti is opened at run time.
 
 #include <cstdint>
 #include <memory>

@@ -153,7 +153,7 @@ TEST_CASE("mbarrier statements change their mbarrier, and order threads") {
         "evaluates:1 updates-of-cluster:b " + order(Order::Kind::arrive, Group::thread));
   CHECK(text_of(MbarrierWait{at(kMbarriers), kZero}) ==
         "updates:b evaluates:0 " + order(Order::Kind::wait, Group::thread));
-  // Of a whole warp: its lanes have come.
+  // The arrival of a whole warp: its lanes have come.
   const std::string meets = order(Order::Kind::barrier, Group::warp);
   const std::string arrives = order(Order::Kind::arrive, Group::thread);
   CHECK(text_of(MbarrierArrive{.at = at(kMbarriers), .of_warp_at = 1}) ==

@@ -49,7 +49,7 @@ class HostTensor {
   /// Empty if every byte of the storage that is no element equals `byte`, else the first that does
   /// not.
   std::string padding_other_than(std::byte byte) const;
-  /// Of the storage and the guards.
+  /// A sum over the storage and the guards.
   uint64_t checksum() const;
 
   /// All of it, gaps and padding too.

@@ -1,5 +1,5 @@
 #pragma once
-// What the cases of the hyper-connection ops share.
+// The shared inputs of the cases of the hyper-connection ops.
 
 #include <initializer_list>
 #include <string>

@@ -68,7 +68,7 @@ std::vector<OpCase> per_channel_cast_cases();
 std::vector<OpCase> per_channel_cast_fused_cases();
 std::vector<OpCase> per_channel_cast_and_transpose_cases();
 std::vector<OpCase> swiglu_forward_and_per_token_cast_cases();
-/// Of both ops that cast columns of the activation.
+/// Cases of both ops that cast columns of the activation.
 std::vector<OpCase> swiglu_forward_and_per_channel_cast_cases();
 /// Rows and entries that own each other, that do not, and that are not there.
 std::vector<OpCase> swiglu_backward_and_per_token_cast_cases();
@@ -140,7 +140,7 @@ Comparison compare_outputs(const OpCase& test, const HostTensors& want, const Ho
 Comparison compare_with_reference(const std::string& op, const OpCase& test,
                                   const reference::Runner& got);
 
-/// What became of a list of cases.
+/// The outcome of a list of cases.
 struct CaseReport {
   int passed = 0;
   std::vector<std::string> failures;     // "label: report"

@@ -1,5 +1,5 @@
 #pragma once
-// What a bad call of an op is told.
+// The errors of bad calls of an op.
 
 #include <string>
 
