@@ -215,13 +215,13 @@ const Op norm_bwd_op{
     .launches = launches,
     .functions = {{"elements", [](const Call& c) { return partials_of(c) * c["H"]; }}},
     .examples = R"(
-      T=37 H=2048 x=bf16 weight=given; T=9 H=528 x=f32 grad_residual_out=given
-      T=300 H=256 x=bf16 weight=given grad_residual_out=given grad_weight=bf16 out_scale=0.5
-      T=5 H=7168 x=f32 weight=given grad_weight=f32; T=4 H=2048 x=bf16 weight=given x.strides=4096,1)",
+      T=37 H=2048 grad_out=bf16 weight=given; T=9 H=528 grad_out=f32 grad_residual_out=given
+      T=300 H=256 grad_out=bf16 weight=given grad_residual_out=given grad_weight=bf16 out_scale=0.5
+      T=5 H=7168 grad_out=f32 weight=given grad_weight=f32; T=4 H=2048 grad_out=bf16 weight=given x.strides=4096,1)",
     .bench = R"(
-      T=1 H=7168 x=bf16 weight=given grad_weight=f32; T=64 H=7168 x=bf16 weight=given grad_weight=f32
-      T=512 H=7168 x=bf16 weight=given grad_weight=f32; T=8001 H=7168 x=bf16 weight=given grad_weight=f32
-      T=8001 H=4096 x=bf16 weight=given grad_weight=f32; T=8001 H=2048 x=bf16 weight=given grad_weight=f32
-      T=8001 H=7168 x=bf16 weight=given grad_weight=f32 grad_residual_out=given)"};
+      T=1 H=7168 grad_out=bf16 weight=given grad_weight=f32; T=64 H=7168 grad_out=bf16 weight=given grad_weight=f32
+      T=512 H=7168 grad_out=bf16 weight=given grad_weight=f32; T=8001 H=7168 grad_out=bf16 weight=given grad_weight=f32
+      T=8001 H=4096 grad_out=bf16 weight=given grad_weight=f32; T=8001 H=2048 grad_out=bf16 weight=given grad_weight=f32
+      T=8001 H=7168 grad_out=bf16 weight=given grad_weight=f32 grad_residual_out=given)"};
 
 }  // namespace tessera::kernels
