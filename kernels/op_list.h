@@ -96,3 +96,4 @@ OP(paged_lengths);
 OP(slot_plan);
 OP(attention_fwd);
 OP(attention_varlen_fwd);
+OP(attention_decode);

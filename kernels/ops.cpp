@@ -1746,4 +1746,48 @@ void attention_varlen_fwd(const AttentionVarlenFwd& call, Stream stream) {
           stream);
 }
 
+void attention_decode(const AttentionDecode& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(attention_decode_op));
+  call_op(op,
+          {{"q", call.q},
+           {"k_cache", call.k_cache},
+           {"v_cache", call.v_cache},
+           {"block_table", call.block_table},
+           {"lengths", call.lengths},
+           {"k_sf", call.k_sf},
+           {"v_sf", call.v_sf},
+           {"sink", call.sink},
+           {"out", call.out},
+           {"lse", call.lse},
+           {"workspace", call.workspace}},
+          {{"scale", call.scale},
+           {"causal", call.causal},
+           {"window_left", call.window_left},
+           {"softcap", call.softcap},
+           {"split_len", call.split_len}},
+          stream);
+}
+
+TensorView workspace_of(const AttentionDecode& call) {
+  static const OpInfo& op = table_of(parsed(attention_decode_op));
+  return workspace_of(op,
+          {{"q", call.q},
+           {"k_cache", call.k_cache},
+           {"v_cache", call.v_cache},
+           {"block_table", call.block_table},
+           {"lengths", call.lengths},
+           {"k_sf", call.k_sf},
+           {"v_sf", call.v_sf},
+           {"sink", call.sink},
+           {"out", call.out},
+           {"lse", call.lse},
+           {"workspace", call.workspace}},
+          {},
+          {{"scale", call.scale},
+           {"causal", call.causal},
+           {"window_left", call.window_left},
+           {"softcap", call.softcap},
+           {"split_len", call.split_len}});
+}
+
 }  // namespace tessera::kernels

@@ -26,4 +26,15 @@ OpCase normal_packed(const std::string& label, const PackedSize& size,
 /// Lengths around tiles and blocks, empty requests, all masks, bounds out of order.
 std::vector<OpCase> attention_varlen_fwd_cases();
 
+/// Requests of attention_decode, and their keys in pages.
+struct PagedSize {
+  int64_t tokens, heads, groups, width, value_width, page_size;
+  std::vector<int64_t> lengths;
+};
+/// One case of attention_decode with the tolerance T2. A cache of e4m3 has scales.
+OpCase normal_paged(const std::string& label, const PagedSize& size,
+                    const kernels::Params& params = {}, DType dtype = DType::bf16);
+/// Pages of every size, lengths around blocks and parts, several tokens, all masks, values out of range.
+std::vector<OpCase> attention_decode_cases();
+
 }  // namespace tessera::test

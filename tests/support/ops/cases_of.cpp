@@ -106,6 +106,7 @@ const std::map<std::string, std::vector<OpCase> (*)()> kCases = {
     {"slot_plan", slot_plan_cases},
     {"attention_fwd", attention_fwd_cases},
     {"attention_varlen_fwd", attention_varlen_fwd_cases},
+    {"attention_decode", attention_decode_cases},
 };
 
 }  // namespace
