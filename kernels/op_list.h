@@ -97,3 +97,4 @@ OP(slot_plan);
 OP(attention_fwd);
 OP(attention_varlen_fwd);
 OP(attention_decode);
+OP(attention_bwd);

@@ -2565,4 +2565,57 @@ struct AttentionDecode {
 TESSERA_API void attention_decode(const AttentionDecode& call, Stream stream);
 TESSERA_API TensorView workspace_of(const AttentionDecode& call);
 
+/// gradients of attention_fwd
+///
+///   grad_out           bf16/f16 [B, Sq, h, dv] rows  # as q
+///   q                  bf16/f16 [B, Sq, h, dk] rows
+///   k                  as q [B, Sk, g, dk] rows      # heads of q share those of k and v in groups of h / g
+///   v                  as q [B, Sk, g, dv] rows
+///   out                as q [B, Sq, h, dv] rows      # what attention_fwd gave
+///   lse                f32 [B, h, Sq]                # the same
+///   q_lengths?         i32 [B]                       values 0 .. Sq
+///   k_lengths?         i32 [B]                       values 0 .. Sk
+///   sink?              f32 [h]
+///   grad_lse?          f32 [B, h, Sq]                # of lse, without sink
+///   -> grad_q          as q [B, Sq, h, dk]
+///   -> grad_k          as q [B, Sk, g, dk]
+///   -> grad_v          as q [B, Sk, g, dv]
+///   -> acc grad_sink?  f32 [h]                       iff sink
+///   workspace          f32 [elements()]
+///   param  scale float = none
+///   param  causal bool = false
+///   param  window_left, window_right int >= -1 = -1
+///   param  softcap float >= 0 = 0
+///   need   h % g = 0 on q "the heads of 'q' are no multiple of those of 'k'"
+///   need   window_right <= 0 if causal on window_right "parameter 'window_right' goes without causal"
+///   limit  Sq <= 536870912 on q "so many rows are not supported"
+///   limit  Sk <= 536870912 on k "so many rows are not supported"
+///   limit  B * h * ceil(Sq / 16) <= 2147483647 on q "so many rows are not supported"
+///   limit  B * h * ceil(Sk / 32) <= 2147483647 on k "so many rows are not supported"
+///   limit  B * Sk * g <= 2130706431 on k "so many rows are not supported"
+struct AttentionBwd {
+  TensorView grad_out = {};
+  TensorView q = {};
+  TensorView k = {};
+  TensorView v = {};
+  TensorView out = {};
+  TensorView lse = {};
+  TensorView q_lengths = {};
+  TensorView k_lengths = {};
+  TensorView sink = {};
+  TensorView grad_lse = {};
+  TensorView grad_q = {};
+  TensorView grad_k = {};
+  TensorView grad_v = {};
+  TensorView grad_sink = {};
+  TensorView workspace = {};
+  std::optional<double> scale = {};
+  bool causal = false;
+  int64_t window_left = -1;
+  int64_t window_right = -1;
+  double softcap = 0;
+};
+TESSERA_API void attention_bwd(const AttentionBwd& call, Stream stream);
+TESSERA_API TensorView workspace_of(const AttentionBwd& call);
+
 }  // namespace tessera::kernels

@@ -45,6 +45,8 @@ bool is_count(const kernels::Op& op, const std::string& symbol) {
       "transpose R",
       "attention_fwd Sq",
       "attention_fwd Sk",
+      "attention_bwd Sq",
+      "attention_bwd Sk",
       "attention_varlen_fwd Tq",
       "attention_decode n",
       "attention_varlen_fwd Tk",

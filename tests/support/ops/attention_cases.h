@@ -37,4 +37,15 @@ OpCase normal_paged(const std::string& label, const PagedSize& size,
 /// Pages of every size, lengths around blocks and parts, several tokens, all masks, values out of range.
 std::vector<OpCase> attention_decode_cases();
 
+/// Extents of a call of attention_bwd.
+struct BackwardSize {
+  int64_t requests, queries, keys, heads, groups, width, value_width;
+};
+/// One case of attention_bwd with the tolerance T4, after a forward pass by the reference.
+OpCase normal_backward(const std::string& label, const BackwardSize& size,
+                       const kernels::Params& params = {}, DType dtype = DType::bf16,
+                       const std::vector<double>& sinks = {});
+/// Sums that are exact, and others; all masks, groups, sinks, lengths.
+std::vector<OpCase> attention_bwd_cases();
+
 }  // namespace tessera::test

@@ -107,6 +107,7 @@ const std::map<std::string, std::vector<OpCase> (*)()> kCases = {
     {"attention_fwd", attention_fwd_cases},
     {"attention_varlen_fwd", attention_varlen_fwd_cases},
     {"attention_decode", attention_decode_cases},
+    {"attention_bwd", attention_bwd_cases},
 };
 
 }  // namespace
