@@ -267,8 +267,9 @@ void Builder::for_elements(const Tile& tile, const Ref& to,
   parallel_loop(
       extents,
       [&](const std::vector<Value>& index) {
-        std::vector<Value> of_tile;
-        std::vector<int64_t> extents_of_tile;
+        // The dimensions of `to` in front of those of the tile, for indices of elements; then these.
+        std::vector<Value> of_tile(index.begin(), index.begin() + free);
+        std::vector<int64_t> extents_of_tile(extents.begin(), extents.begin() + free);
         for (const int d : dimension) {
           const auto place = static_cast<size_t>(d);
           of_tile.push_back(d < 0 ? Value(recorder_.get(), ir::index(0)) : index[place]);

@@ -2285,7 +2285,7 @@ TESSERA_API TensorView workspace_of(const NormBwd& call);
 ///   param  seed int = 0
 ///   need   T % 4 = 0 if stochastic on x "the number of elements is no multiple of 4"
 ///   need   0 <= seed <= 4294967295
-///   limit  T <= 140737488355328
+///   limit  T <= 4363686770688   # rows are i32
 struct Cast {
   TensorView x = {};
   TensorView out = {};

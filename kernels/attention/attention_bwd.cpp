@@ -28,8 +28,8 @@ namespace {
 using attention::BackwardSpec;
 
 constexpr int64_t kWidest = 8;  // elements of 16 bytes
-constexpr int64_t kWorkAlign =
-    64;  // elements of f32 that a tensor in the workspace begins at a multiple of
+/// A tensor in the workspace begins at a multiple of so many elements of f32.
+constexpr int64_t kWorkAlign = 64;
 
 int64_t aligned(int64_t elements) {
   return (elements + kWorkAlign - 1) / kWorkAlign * kWorkAlign;
@@ -92,7 +92,7 @@ BackwardSpec spec_of(const Call& c) {
   s.has_k_lengths = c.has("k_lengths") ? 1 : 0;
   s.has_grad_lse = c.has("grad_lse") ? 1 : 0;
   s.has_group = c["h"] > c["g"] ? 1 : 0;
-  s.tile = 64;
+  s.tile = s.width < 128 ? 64 : 32;  // wider sums of 64 rows spill
   if (s.shared_bytes() > jit::shared_memory_limit(c.device())) s.tile = 32;
   return s;
 }

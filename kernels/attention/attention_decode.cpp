@@ -32,9 +32,11 @@ constexpr int64_t kRegisters = 2048;    // of a multiprocessor, for each lane of
 constexpr int64_t kOther = 96;          // registers of a thread beside scores, sums and rows
 constexpr int64_t kLargestPage = 4096;  // of the sizes that a kernel is made for
 
-/// Registers of a thread, about. The cap's tanh, and divisions by a page size of the call, take some more.
+constexpr int64_t kMostRegisters = 180;  // of registers_of, without spills
+
+/// Registers of a thread, about. The cap's tanh, divisions by a page size of the call and conversions take some more.
 int64_t registers_of(const DecodeSpec& s) {
-  const int64_t more = s.has_softcap != 0 || s.page_size == 0 ? 16 : 0;
+  const int64_t more = s.has_softcap != 0 || s.page_size == 0 || s.is_e4m3 != 0 ? 16 : 0;
   return s.rows * (s.value_width + s.keys()) / (s.warps * 32) + 3 * s.rows / s.warps + kOther +
          more;
 }
@@ -45,6 +47,7 @@ void choose_tile(DecodeSpec& s, int64_t rows, int64_t limit) {
   for (s.rows = std::clamp(needed, 16, 64); s.rows >= 16; s.rows /= 2) {
     // Eight warps have half the registers and half the code of four. In 16 rows each takes columns: 8 or more.
     s.warps = s.rows > 16 || s.value_width % 64 == 0 ? 8 : 4;
+    if (s.rows > 16 && registers_of(s) > kMostRegisters) continue;
     for (const int64_t blocks : {2, 1}) {
       for (s.stages = 2; s.stages >= 1; --s.stages) {
         const int64_t fit = limit / (s.shared_bytes() + 1024);

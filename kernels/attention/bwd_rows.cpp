@@ -100,17 +100,14 @@ ir::Kernel build_backward_group(const GroupSpec& s) {
   auto scale = k.scalar("scale", kF32);
   auto parts = k.input("parts", kF32, {rows, groups, heads, s.width}, {.align = 16});
   auto out = k.output("out", dtype, {rows, groups, s.width}, {.align = 2});
-  auto at = k.launch({ceil_div(rows * groups, kRows)}, {.threads = 128});
-  k.parallel({kRows, s.width}, [&](Value r, Value d) {
-    auto place = k.let("place", at.x * kRows + r);
-    k.if_(place < rows * groups, [&] {
-      auto row = k.let("row", place / groups), group = k.let("group", place % groups);
-      Value of_first = parts(row, group, 0, d);
-      auto sum = k.var(kF32, of_first, "sum");
-      k.serial(1, heads, [&](Value head) { sum += parts(row, group, head, d); });
-      Value all = sum;
-      out(row, group, d) = cast(dtype, all * scale);
-    });
+  auto at = k.launch({rows * groups}, {.threads = 128});
+  auto row = k.let("row", at.x / groups), group = k.let("group", at.x % groups);
+  k.parallel({s.width}, [&](Value d) {
+    Value of_first = parts(row, group, 0, d);
+    auto sum = k.var(kF32, of_first, "sum");
+    k.serial(1, heads, [&](Value head) { sum += parts(row, group, head, d); });
+    Value all = sum;
+    out(row, group, d) = cast(dtype, all * scale);
   });
   return k.finish();
 }

@@ -11,7 +11,7 @@ constexpr uint32_t kKeptByBf16 = 0xFFFF0000, kLargestBf16 = 0x7F7F0000;
 constexpr uint32_t kFactors[] = {0x5671D42B, 0x9995E499, 0xACE1B8A5, 0xE153538D};
 constexpr uint32_t kMixer = 0x7FEB352D, kLowFactor = 0x846CA68B, kHighFactor = 0xD35A2D97;
 constexpr int kExponentBits = 23;
-// Of the 24 bits of a significand e4m3 keeps 4; below 2^-6, biased exponent 121, one less per exponent.
+// e4m3 keeps 4 of the 24 bits of a significand; below 2^-6, biased exponent 121, one less per exponent.
 constexpr int kDropped = 20, kLeastNormal = 121;
 
 Value magnitude_bits(const Value& value) {

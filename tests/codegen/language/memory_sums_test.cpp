@@ -168,7 +168,7 @@ TEST_CASE("f64 atomics and runs of sums in shared memory compile for every targe
   k.fill(brains, 0.0f);
   k.atomic_add(halves, Tile(ones));
   k.atomic_add(brains, Tile(ones));
-  for (const Ref& place : {Ref(doubles), y}) {
+  for (const dsl::Ref& place : {dsl::Ref(doubles), y}) {
     const auto element = place(k.thread());
     k.atomic_add(element, 1.0);
     k.atomic_max(element, 2.0);

@@ -295,9 +295,10 @@ TEST_CASE("the memory of a tensor map is a row of an output") {
   const auto begin = [&](const Ref& map) {
     k.tensor_at(table(0), DType::bf16, {64, 64}, {.align = 16, .map = map}, "x");
   };
-  for (const Ref& wrong : {maps, maps.tile({0, 0}, {2, kWords}), maps.tile({0, 0}, {1, 8}),
-                           wide.tile({0, 0}, {1, kWords}), loose.tile({0, 0}, {1, kWords}),
-                           words.tile({0, 0}, {1, kWords}), given.tile({0, 0}, {1, kWords})}) {
+  for (const dsl::Ref& wrong : std::initializer_list<dsl::Ref>{
+           maps, maps.tile({0, 0}, {2, kWords}), maps.tile({0, 0}, {1, 8}),
+           wide.tile({0, 0}, {1, kWords}), loose.tile({0, 0}, {1, kWords}),
+           words.tile({0, 0}, {1, kWords}), given.tile({0, 0}, {1, kWords})}) {
     const std::string text = error_of([&] { begin(wrong); });
     CAPTURE(text);
     CHECK(text.find("the map of 'x' has no place in '") != std::string::npos);

@@ -35,7 +35,7 @@ OpCase forward_case(const Form& f) {
   if (!f.psum.empty()) {
     test.inputs["psum"] = tensor_of(DType::i32, {std::ssize(f.psum)}, f.psum);
     test.params["alignment"] = f.alignment;
-    // What padding holds reaches no output.
+    // Values of padding reach no output.
     HostTensor& x = test.inputs["x"];
     double before = 0;
     for (const double end : f.psum) {
