@@ -365,10 +365,12 @@ class DecodeItem {
 }  // namespace
 
 int64_t DecodeSpec::shared_bytes() const {
-  const int64_t element = is_e4m3 != 0 ? 1 : 2;
-  const int64_t tiles = keys() * (width + value_width) * element * std::max(stages, 1);
-  const int64_t widened = is_e4m3 != 0 ? keys() * width * 2 : 0;
-  return tiles + widened + rows * (2 * width + 6 * keys() + 24) + kRequests * 4 + 2048;
+  // Rows that no swizzle fits are padded by 16 bytes.
+  const auto padded = [](int64_t columns) { return columns % 64 == 0 ? columns : columns + 8; };
+  const int64_t element = is_e4m3 != 0 ? 1 : 2, k_width = padded(width);
+  const int64_t tiles = keys() * (k_width + padded(value_width)) * element * std::max(stages, 1);
+  const int64_t widened = is_e4m3 != 0 ? keys() * k_width * 2 : 0;
+  return tiles + widened + rows * (2 * k_width + 6 * keys() + 24) + kRequests * 4 + 2048;
 }
 
 ir::Kernel build_decode(const DecodeSpec& spec) {
