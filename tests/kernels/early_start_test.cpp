@@ -1,5 +1,7 @@
 // Kernels that begin before the one in front has ended: only the first of an op meets a stranger there.
 
+#include <regex>
+
 #include "kernels/op.h"
 #include "tests/support/catch.h"
 #include "tests/support/run_kernel.h"
@@ -12,13 +14,16 @@ namespace {
 /// does not wait.
 std::vector<std::string> touched_early(const ir::Kernel& kernel) {
   const std::string text = cuda_text(kernel);
-  const size_t body = text.find(") {\n"), wait = text.find("wait_for_previous_kernel();");
+  const size_t body = text.find("{\n", text.find("__global__"));
   REQUIRE(body != std::string::npos);
+  const size_t wait = text.find("wait_for_previous_kernel();", body);
   if (wait == std::string::npos) return {};
   const std::string before = text.substr(body, wait - body);
   std::vector<std::string> result;
   for (const auto& tensor : kernel.tensors) {
-    if (before.find(tensor->name + "[") != std::string::npos) result.push_back(tensor->name);
+    // Not the end of a longer name.
+    const std::regex element("\\b" + tensor->name + "\\[");
+    if (std::regex_search(before, element)) result.push_back(tensor->name);
   }
   return result;
 }
