@@ -105,8 +105,8 @@ struct SharedMatrix {
 /// Without `right` the warp issues it: m16 n8 k8E, the lanes hold c[0..4), a[0..4E) and b[0..2E) as layout::mma_accumulator,
 /// mma_left and mma_right say.
 ///
-/// With it four warps do, and it is in flight after the statement: 64 x n += 64 x k * k x n, where b, and a unless it is in registers,
-/// lie in shared memory. The threads hold c[0 .. n / 2) and a[0..4E) as layout::wgmma_accumulator and wgmma_left say. Until
+/// With it four warps do, and it is in flight after the statement: 64 x n += 64 x k * k x n, where b, and a unless it is
+/// in registers, lie in shared memory. The threads hold c[0 .. n / 2) and a[0..4E) as layout::wgmma_accumulator and wgmma_left say. Until
 /// an Await, the registers of c may not be accessed, those of a not be written.
 struct Mma {
   Slice c;
@@ -131,11 +131,11 @@ struct Commit {
 struct Await {
   Work work = Work::copies;
   int pending = 0;
-  bool of_reads =
-      false;       // stores: of their tiles, which may be written again; else of their writes
+  /// Stores: their tiles have been read and may be written again; else their elements are in memory too.
+  bool of_reads = false;
   int token = -1;  // until number_groups: the group to wait for, in place of `pending`
-  Slice sum =
-      {};  // products: registers that may be used from here on; no array: all stay in flight
+  /// Products: the registers that may be used after the wait; no array: all stay in flight.
+  Slice sum = {};
   int64_t width = 0;  // of `sum`
 };
 /// Orders what this thread did before what others do for it.

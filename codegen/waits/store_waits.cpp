@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <climits>
 #include <map>
 #include <set>
 #include <utility>
