@@ -56,6 +56,14 @@ int64_t extent_from_end(const std::vector<int64_t>& shape, size_t from_end) {
   return from_end < shape.size() ? shape[shape.size() - 1 - from_end] : 1;
 }
 
+/// A statement that takes its extents from the tile needs some: indices alone have none.
+void require_extents(const Recorder& recorder, const Tile& tile, SourceLoc loc) {
+  if (!tile.shape().empty()) return;
+  recorder.fail("SHAPE", "a tile of indices has no extents of its own", loc,
+                "an expression with a tile of a buffer", "k.index alone",
+                "store it to a tile with extents");
+}
+
 /// A fragment of what is computed of `source`; messages call it so.
 Ref made_of(const Ref& source, DType dtype, const std::vector<int64_t>& shape, std::string name,
             const std::string& what, SourceLoc loc) {
@@ -213,10 +221,7 @@ Tile Builder::load(const Ref& from, SourceLoc loc) {
 }
 
 Tile Builder::evaluate(const Tile& tile, SourceLoc loc) {
-  if (tile.shape().empty()) {
-    recorder_->fail("SHAPE", "a tile of indices has no extents of its own", loc,
-                    "an expression with a tile of a buffer", "k.index alone", "store it to a tile");
-  }
+  require_extents(*recorder_, tile, loc);
   const Ref to = fragment(tile.dtype(), tile.shape(), "tile", loc);
   store(tile, to, loc);
   return Tile(to, loc);
@@ -228,6 +233,7 @@ void Builder::store(const Tile& tile, const Ref& to, SourceLoc loc) {
 }
 
 void Builder::store(const Tile& tile, const TileAt& to, SourceLoc loc) {
+  require_extents(*recorder_, tile, loc);
   store(tile, to.with_extents(tile.shape()), loc);
 }
 

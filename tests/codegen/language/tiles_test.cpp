@@ -455,6 +455,8 @@ TEST_CASE("indices have no extents and no axes of their own", "[language][tiles]
   k.launch({1}, {.threads = 64});
   const std::string alone = error_of([&] { k.evaluate(k.index() + 1); });
   CHECK(alone.find("a tile of indices has no extents of its own [SHAPE]") != std::string::npos);
+  const std::string open = error_of([&] { k.store(k.index(), y.tile({0})); });
+  CHECK(open.find("a tile of indices has no extents of its own [SHAPE]") != std::string::npos);
   const std::string axis = error_of([&] { k.store(k.index(Axis(1)), y); });
   CHECK(axis.find("along an axis that the statement does not have [SHAPE]") != std::string::npos);
   CHECK(axis.find("-1 .. 0") != std::string::npos);
