@@ -1472,6 +1472,240 @@ void mask_padded_topk(const MaskPaddedTopk& call, Stream stream) {
           stream);
 }
 
+void moe_topk_gate_fwd(const MoeTopkGateFwd& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(moe_topk_gate_fwd_op));
+  call_op(op,
+          {{"logits", call.logits},
+           {"bias", call.bias},
+           {"image_bias", call.image_bias},
+           {"image_token_mask", call.image_token_mask},
+           {"mask", call.mask},
+           {"fix_routing_mask", call.fix_routing_mask},
+           {"to_physical_map", call.to_physical_map},
+           {"logical_count", call.logical_count},
+           {"topk_idx", call.topk_idx},
+           {"topk_weights", call.topk_weights},
+           {"scores", call.scores},
+           {"unmapped_topk_idx", call.unmapped_topk_idx}},
+          {{"num_topk", call.num_topk},
+           {"use_shared_as_routed", call.use_shared_as_routed},
+           {"num_shared_experts", call.num_shared_experts},
+           {"routed_scaling_factor", call.routed_scaling_factor},
+           {"ep_rank", call.ep_rank},
+           {"save_scores", call.save_scores}},
+          stream);
+}
+
+void moe_topk_gate_bwd(const MoeTopkGateBwd& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(moe_topk_gate_bwd_op));
+  call_op(op,
+          {{"scores", call.scores},
+           {"topk_idx", call.topk_idx},
+           {"topk_weights", call.topk_weights},
+           {"grad_topk_weights", call.grad_topk_weights},
+           {"mask", call.mask},
+           {"grad_scores_sum", call.grad_scores_sum},
+           {"grad_logits", call.grad_logits}},
+          {{"routed_scaling_factor", call.routed_scaling_factor}},
+          stream);
+}
+
+void gate_scores_sum(const GateScoresSum& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(gate_scores_sum_op));
+  call_op(op,
+          {{"scores", call.scores},
+           {"mask", call.mask},
+           {"out", call.out},
+           {"workspace", call.workspace}},
+          {{"num_seqs", call.num_seqs}},
+          stream);
+}
+
+TensorView workspace_of(const GateScoresSum& call) {
+  static const OpInfo& op = table_of(parsed(gate_scores_sum_op));
+  return workspace_of(op,
+          {{"scores", call.scores},
+           {"mask", call.mask},
+           {"out", call.out},
+           {"workspace", call.workspace}},
+          {},
+          {{"num_seqs", call.num_seqs}});
+}
+
+void apply_rotary(const ApplyRotary& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(apply_rotary_op));
+  call_op(op,
+          {{"cos_sin", call.cos_sin},
+           {"positions", call.positions},
+           {"query", call.query},
+           {"key", call.key}},
+          {{"interleaved", call.interleaved},
+           {"conjugate", call.conjugate},
+           {"position_offset", call.position_offset},
+           {"cos_sin_layout", call.cos_sin_layout}},
+          stream);
+}
+
+void norm_fwd(const NormFwd& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(norm_fwd_op));
+  call_op(op,
+          {{"x", call.x},
+           {"weight", call.weight},
+           {"residual", call.residual},
+           {"out", call.out},
+           {"residual_out", call.residual_out},
+           {"rstd", call.rstd}},
+          {{"norm_eps", call.norm_eps},
+           {"out_scale", call.out_scale},
+           {"save_rstd", call.save_rstd}},
+          stream);
+}
+
+void norm_fwd_and_per_token_cast(const NormFwdAndPerTokenCast& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(norm_fwd_and_per_token_cast_op));
+  call_op(op,
+          {{"x", call.x},
+           {"weight", call.weight},
+           {"residual", call.residual},
+           {"out", call.out},
+           {"out_sf", call.out_sf},
+           {"out_bf16", call.out_bf16},
+           {"mega_moe_sf", call.mega_moe_sf},
+           {"residual_out", call.residual_out},
+           {"rstd", call.rstd}},
+          {{"norm_eps", call.norm_eps},
+           {"out_scale", call.out_scale},
+           {"save_rstd", call.save_rstd},
+           {"num_per_channels", call.num_per_channels},
+           {"sf_layout", call.sf_layout},
+           {"round_sf", call.round_sf},
+           {"save_bf16", call.save_bf16},
+           {"mega_moe_block_m", call.mega_moe_block_m}},
+          stream);
+}
+
+void norm_bwd(const NormBwd& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(norm_bwd_op));
+  call_op(op,
+          {{"grad_out", call.grad_out},
+           {"x", call.x},
+           {"weight", call.weight},
+           {"rstd", call.rstd},
+           {"grad_residual_out", call.grad_residual_out},
+           {"grad_x", call.grad_x},
+           {"grad_weight", call.grad_weight},
+           {"workspace", call.workspace}},
+          {{"out_scale", call.out_scale}},
+          stream);
+}
+
+TensorView workspace_of(const NormBwd& call) {
+  static const OpInfo& op = table_of(parsed(norm_bwd_op));
+  return workspace_of(op,
+          {{"grad_out", call.grad_out},
+           {"x", call.x},
+           {"weight", call.weight},
+           {"rstd", call.rstd},
+           {"grad_residual_out", call.grad_residual_out},
+           {"grad_x", call.grad_x},
+           {"grad_weight", call.grad_weight},
+           {"workspace", call.workspace}},
+          {},
+          {{"out_scale", call.out_scale}});
+}
+
+void cast(const Cast& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(cast_op));
+  call_op(op,
+          {{"x", call.x},
+           {"out", call.out}},
+          {{"out_dtype", call.out_dtype},
+           {"stochastic", call.stochastic},
+           {"seed", call.seed}},
+          stream);
+}
+
+void per_token_cast_and_cast_back(const PerTokenCastAndCastBack& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(per_token_cast_and_cast_back_op));
+  call_op(op,
+          {{"x", call.x}},
+          {{"format", call.format},
+           {"num_per_channels", call.num_per_channels},
+           {"round_sf", call.round_sf},
+           {"e4m3_sf", call.e4m3_sf}},
+          stream);
+}
+
+void swiglu_fwd(const SwigluFwd& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(swiglu_fwd_op));
+  call_op(op,
+          {{"x", call.x},
+           {"psum", call.psum},
+           {"topk_weights", call.topk_weights},
+           {"out", call.out},
+           {"clamped_count", call.clamped_count}},
+          {{"out_dtype", call.out_dtype},
+           {"routed_scaling_factor", call.routed_scaling_factor},
+           {"swiglu_clamp_value", call.swiglu_clamp_value},
+           {"alignment", call.alignment}},
+          stream);
+}
+
+void swiglu_bwd(const SwigluBwd& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(swiglu_bwd_op));
+  call_op(op,
+          {{"x", call.x},
+           {"grad_out", call.grad_out},
+           {"psum", call.psum},
+           {"topk_weights", call.topk_weights},
+           {"grad_x", call.grad_x},
+           {"out", call.out},
+           {"grad_weight", call.grad_weight}},
+          {{"out_dtype", call.out_dtype},
+           {"save_out", call.save_out},
+           {"routed_scaling_factor", call.routed_scaling_factor},
+           {"swiglu_clamp_value", call.swiglu_clamp_value},
+           {"alignment", call.alignment}},
+          stream);
+}
+
+void gather_pages(const GatherPages& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(gather_pages_op));
+  call_op(op,
+          {{"indices", call.indices},
+           {"page_table", call.page_table},
+           {"out", call.out}},
+          {{"page_size", call.page_size}},
+          stream);
+}
+
+void paged_lengths(const PagedLengths& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(paged_lengths_op));
+  call_op(op,
+          {{"lengths", call.lengths},
+           {"compressed", call.compressed},
+           {"blocks", call.blocks}},
+          {{"ratio", call.ratio},
+           {"page_size", call.page_size}},
+          stream);
+}
+
+void slot_plan(const SlotPlan& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(slot_plan_op));
+  call_op(op,
+          {{"positions", call.positions},
+           {"window_pages", call.window_pages},
+           {"c4_pages", call.c4_pages},
+           {"c128_pages", call.c128_pages},
+           {"window_slot", call.window_slot},
+           {"c4_slot", call.c4_slot},
+           {"c128_slot", call.c128_slot}},
+          {{"window_page_size", call.window_page_size},
+           {"c4_page_size", call.c4_page_size},
+           {"c128_page_size", call.c128_page_size}},
+          stream);
+}
+
 void attention_fwd(const AttentionFwd& call, Stream stream) {
   static const OpInfo& op = table_of(parsed(attention_fwd_op));
   call_op(op,
@@ -1510,6 +1744,102 @@ void attention_varlen_fwd(const AttentionVarlenFwd& call, Stream stream) {
            {"softcap", call.softcap},
            {"split_len", call.split_len}},
           stream);
+}
+
+void attention_decode(const AttentionDecode& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(attention_decode_op));
+  call_op(op,
+          {{"q", call.q},
+           {"k_cache", call.k_cache},
+           {"v_cache", call.v_cache},
+           {"block_table", call.block_table},
+           {"lengths", call.lengths},
+           {"k_sf", call.k_sf},
+           {"v_sf", call.v_sf},
+           {"sink", call.sink},
+           {"out", call.out},
+           {"lse", call.lse},
+           {"workspace", call.workspace}},
+          {{"scale", call.scale},
+           {"causal", call.causal},
+           {"window_left", call.window_left},
+           {"softcap", call.softcap},
+           {"split_len", call.split_len}},
+          stream);
+}
+
+TensorView workspace_of(const AttentionDecode& call) {
+  static const OpInfo& op = table_of(parsed(attention_decode_op));
+  return workspace_of(op,
+          {{"q", call.q},
+           {"k_cache", call.k_cache},
+           {"v_cache", call.v_cache},
+           {"block_table", call.block_table},
+           {"lengths", call.lengths},
+           {"k_sf", call.k_sf},
+           {"v_sf", call.v_sf},
+           {"sink", call.sink},
+           {"out", call.out},
+           {"lse", call.lse},
+           {"workspace", call.workspace}},
+          {},
+          {{"scale", call.scale},
+           {"causal", call.causal},
+           {"window_left", call.window_left},
+           {"softcap", call.softcap},
+           {"split_len", call.split_len}});
+}
+
+void attention_bwd(const AttentionBwd& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(attention_bwd_op));
+  call_op(op,
+          {{"grad_out", call.grad_out},
+           {"q", call.q},
+           {"k", call.k},
+           {"v", call.v},
+           {"out", call.out},
+           {"lse", call.lse},
+           {"q_lengths", call.q_lengths},
+           {"k_lengths", call.k_lengths},
+           {"sink", call.sink},
+           {"grad_lse", call.grad_lse},
+           {"grad_q", call.grad_q},
+           {"grad_k", call.grad_k},
+           {"grad_v", call.grad_v},
+           {"grad_sink", call.grad_sink},
+           {"workspace", call.workspace}},
+          {{"scale", call.scale},
+           {"causal", call.causal},
+           {"window_left", call.window_left},
+           {"window_right", call.window_right},
+           {"softcap", call.softcap}},
+          stream);
+}
+
+TensorView workspace_of(const AttentionBwd& call) {
+  static const OpInfo& op = table_of(parsed(attention_bwd_op));
+  return workspace_of(op,
+          {{"grad_out", call.grad_out},
+           {"q", call.q},
+           {"k", call.k},
+           {"v", call.v},
+           {"out", call.out},
+           {"lse", call.lse},
+           {"q_lengths", call.q_lengths},
+           {"k_lengths", call.k_lengths},
+           {"sink", call.sink},
+           {"grad_lse", call.grad_lse},
+           {"grad_q", call.grad_q},
+           {"grad_k", call.grad_k},
+           {"grad_v", call.grad_v},
+           {"grad_sink", call.grad_sink},
+           {"workspace", call.workspace}},
+          {},
+          {{"scale", call.scale},
+           {"causal", call.causal},
+           {"window_left", call.window_left},
+           {"window_right", call.window_right},
+           {"softcap", call.softcap}});
 }
 
 }  // namespace tessera::kernels

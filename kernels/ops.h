@@ -2042,6 +2042,408 @@ struct MaskPaddedTopk {
 };
 TESSERA_API void mask_padded_topk(const MaskPaddedTopk& call, Stream stream);
 
+/// the experts of each token by the root of softplus, and their weights
+///
+///   logits             f32 [T, E]
+///   bias?, image_bias? f32 [E]
+///   image_token_mask?  bool [T]         iff image_bias  # true: ranked by image_bias
+///   mask?              bool [T]         # false: a padding row, of which nothing is looked at
+///   fix_routing_mask?  bool [T]         # true: keeps its unmapped_topk_idx
+///   to_physical_map?   i32 [E+S, D]     iff logical_count
+///   logical_count?     i32 [E+S]        iff to_physical_map
+///   -> topk_idx        i64 [T, K+S]
+///   -> topk_weights    f32 [T, K+S]
+///   -> scores?         f32 [T, E]       iff save_scores
+///   -> inout unmapped_topk_idx?  i64 [T, K] rows
+///   param  num_topk int 1..32
+///   param  use_shared_as_routed bool = false
+///   param  num_shared_experts int = 0
+///   param  routed_scaling_factor float = 1
+///   param  ep_rank int = 0
+///   param  save_scores bool = false
+///   let    K = num_topk
+///   let    S = shared_slots()
+///   let    physical = num_physical()
+///   need   num_topk <= E
+///   limit  E <= 4096 on logits "too many experts"   # 128 keys per lane still fit its registers
+///   need   D >= 1 if to_physical_map on to_physical_map "'to_physical_map' has no columns"
+///   need   num_shared_experts >= 0
+///   need   K + S <= 32 on num_topk "'num_topk' and shared experts are too many for a token"
+///   need   0 <= ep_rank <= 2147483647
+///   need   unmapped_topk_idx if fix_routing_mask
+///   |      "'fix_routing_mask' needs 'unmapped_topk_idx'"
+struct MoeTopkGateFwd {
+  TensorView logits = {};
+  TensorView bias = {};
+  TensorView image_bias = {};
+  TensorView image_token_mask = {};
+  TensorView mask = {};
+  TensorView fix_routing_mask = {};
+  TensorView to_physical_map = {};
+  TensorView logical_count = {};
+  TensorView topk_idx = {};
+  TensorView topk_weights = {};
+  TensorView scores = {};
+  TensorView unmapped_topk_idx = {};
+  std::optional<int64_t> num_topk = {};  // must be given
+  bool use_shared_as_routed = false;
+  int64_t num_shared_experts = 0;
+  double routed_scaling_factor = 1;
+  int64_t ep_rank = 0;
+  bool save_scores = false;
+};
+TESSERA_API void moe_topk_gate_fwd(const MoeTopkGateFwd& call, Stream stream);
+
+/// gradients of the logits of moe_topk_gate_fwd
+///
+///   scores              f32 [T, E]
+///   topk_idx            i64 [T, K]           # before the map of experts: unmapped_topk_idx
+///   topk_weights        f32 [T, K]
+///   grad_topk_weights   f32 [T, K]
+///   mask?               bool [T]             iff grad_scores_sum
+///   grad_scores_sum?    f32 [Q, E]           iff mask  # of gate_scores_sum
+///   -> grad_logits      f32 [T, E]
+///   param  routed_scaling_factor float = 1
+///   need   E >= 1 on scores "argument 'scores' has no columns"
+///   limit  E <= 4096 on scores "too many experts"
+///   need   1 <= K <= 32 on topk_idx "'topk_idx' has the wrong number of columns"
+///   need   Q >= 1 and T % Q = 0 if grad_scores_sum on grad_scores_sum
+///   |      "sequences of 'grad_scores_sum' do not divide the tokens"
+struct MoeTopkGateBwd {
+  TensorView scores = {};
+  TensorView topk_idx = {};
+  TensorView topk_weights = {};
+  TensorView grad_topk_weights = {};
+  TensorView mask = {};
+  TensorView grad_scores_sum = {};
+  TensorView grad_logits = {};
+  double routed_scaling_factor = 1;
+};
+TESSERA_API void moe_topk_gate_bwd(const MoeTopkGateBwd& call, Stream stream);
+
+/// sums of the normalised scores of each sequence
+///
+///   scores     f32 [T, E]               # of moe_topk_gate_fwd
+///   mask       bool [T]                 # false: the token is left out
+///   -> out     f32 [Q, E]
+///   workspace  f32 [elements()]
+///   param  num_seqs int
+///   let    Q = num_seqs
+///   need   num_seqs >= 1
+///   need   T % Q = 0 on num_seqs "parameter 'num_seqs' does not divide the tokens"
+///   need   E >= 1 on scores "argument 'scores' has no columns"
+///   limit  E <= 4096 on scores "too many experts"
+///   limit  Q * E <= 2130706431 on num_seqs "so many sequences are not supported"
+struct GateScoresSum {
+  TensorView scores = {};
+  TensorView mask = {};
+  TensorView out = {};
+  TensorView workspace = {};
+  std::optional<int64_t> num_seqs = {};  // must be given
+};
+TESSERA_API void gate_scores_sum(const GateScoresSum& call, Stream stream);
+TESSERA_API TensorView workspace_of(const GateScoresSum& call);
+
+/// rotates query and key by the angles of their positions, in place
+///
+///   cos_sin         f32 [angles, R] rows
+///   positions?      i32/i64 [T..]           # else the number of the token in its sequence
+///   -> inout query  bf16/f32 [T.., h, R] any  # [T, h, R], or [batch, T, h, R]
+///   -> inout key?   as query [T.., g, R] any
+///   param  interleaved, conjugate bool = false
+///   param  position_offset int = 0          # is added to each position
+///   param  cos_sin_layout {halves, pairs} = halves
+///   bucket T * h at 32768                   # several heads per thread
+///   need   angles >= 1 on cos_sin "argument 'cos_sin' has no rows"
+///   need   h >= 1 on query "argument 'query' has no heads"
+///   need   g >= 1 if key on key "argument 'key' has no heads"
+///   limit  R in {64, 128} on cos_sin "so many channels are not supported"
+///   need   -2147483648 <= position_offset <= 2147483647
+struct ApplyRotary {
+  TensorView cos_sin = {};
+  TensorView positions = {};
+  TensorView query = {};
+  TensorView key = {};
+  bool interleaved = false;
+  bool conjugate = false;
+  int64_t position_offset = 0;
+  CosSinLayout cos_sin_layout = CosSinLayout::halves;
+};
+TESSERA_API void apply_rotary(const ApplyRotary& call, Stream stream);
+
+/// root mean square norm of rows, after an optional addition
+///
+///   x                 bf16/f32 [T.., H] rows
+///   weight?           as x [H]
+///   residual?         as x [T.., H] rows         # is added to x first
+///   -> out            as x [T.., H] align 16
+///   -> residual_out?  as x [T.., H] align 16     iff residual
+///   -> rstd?          f32 [T..]                  iff save_rstd
+///   param  norm_eps float
+///   param  out_scale float = 1
+///   param  save_rstd bool = false
+///   need   H >= 1 on x "argument 'x' has no columns"
+///   need   H % 16 = 0 on x "a row has the wrong number of columns"
+///   limit  H <= 16384 on x "rows this long are not supported"
+struct NormFwd {
+  TensorView x = {};
+  TensorView weight = {};
+  TensorView residual = {};
+  TensorView out = {};
+  TensorView residual_out = {};
+  TensorView rstd = {};
+  std::optional<double> norm_eps = {};  // must be given
+  double out_scale = 1;
+  bool save_rstd = false;
+};
+TESSERA_API void norm_fwd(const NormFwd& call, Stream stream);
+
+/// root mean square norm of rows, cast to e4m3 with one scale per group of columns
+///
+///   x                       bf16/f32 [T, H] rows
+///   weight?                 as x [H]
+///   residual?               as x [T, H] rows     # is added to x first
+///   -> out                  e4m3 [T, H] align 16
+///   -> out_sf               SF(1,num_per_channels) sf_layout
+///   -> out_bf16?            bf16 [T, H] align 16  iff save_bf16
+///   -> inout mega_moe_sf?   i32 [R, H/128] any    # strides (1, R), a word of four exponents
+///   -> residual_out?        as x [T, H] align 16  iff residual
+///   -> rstd?                f32 [T]               iff save_rstd
+///   param  norm_eps float
+///   param  out_scale float = 1
+///   param  save_rstd bool = false
+///   param  num_per_channels {32, 128} = 32
+///   param  sf_layout = row_major
+///   param  round_sf bool = false
+///   param  save_bf16 bool = false
+///   param  mega_moe_block_m int = 0
+///   need   H >= 1 on x "argument 'x' has no columns"
+///   need   H % 16 = 0 on x "a row has the wrong number of columns"
+///   limit  H <= 16384 on x "rows this long are not supported"
+///   need   round_sf if sf_layout = packed_ue8m0 on sf_layout
+///   |      "packed_ue8m0 scales are powers of two"
+///   need   round_sf if mega_moe_sf on round_sf "scales of 'mega_moe_sf' are powers of two"
+///   need   num_per_channels = 32 if mega_moe_sf
+///   need   H % 128 = 0 if mega_moe_sf on x "a row has the wrong number of columns"
+///   need   1 <= mega_moe_block_m <= 65536 if mega_moe_sf on mega_moe_block_m
+///   limit  T <= 1073741824
+struct NormFwdAndPerTokenCast {
+  TensorView x = {};
+  TensorView weight = {};
+  TensorView residual = {};
+  TensorView out = {};
+  TensorView out_sf = {};
+  TensorView out_bf16 = {};
+  TensorView mega_moe_sf = {};
+  TensorView residual_out = {};
+  TensorView rstd = {};
+  std::optional<double> norm_eps = {};  // must be given
+  double out_scale = 1;
+  bool save_rstd = false;
+  int64_t num_per_channels = 32;
+  SfLayout sf_layout = SfLayout::row_major;
+  bool round_sf = false;
+  bool save_bf16 = false;
+  int64_t mega_moe_block_m = 0;
+};
+TESSERA_API void norm_fwd_and_per_token_cast(const NormFwdAndPerTokenCast& call, Stream stream);
+
+/// gradients of root mean square norm: of the rows and of the weight
+///
+///   grad_out             bf16/f32 [T.., H] rows
+///   x                    as grad_out [T.., H] rows # what was normalised: residual_out of norm_fwd
+///   weight?              as x [H]
+///   rstd                 f32 [T..]
+///   grad_residual_out?   as x [T.., H] rows        # is added
+///   -> grad_x            as x [T.., H] align 16
+///   -> acc grad_weight?  f32/bf16 [H]              iff weight
+///   workspace?           f32 [elements()]          iff weight
+///   param  out_scale float = 1
+///   need   H >= 1 on x "argument 'x' has no columns"
+///   need   H % 16 = 0 on x "a row has the wrong number of columns"
+///   limit  H <= 16384 on x "rows this long are not supported"
+struct NormBwd {
+  TensorView grad_out = {};
+  TensorView x = {};
+  TensorView weight = {};
+  TensorView rstd = {};
+  TensorView grad_residual_out = {};
+  TensorView grad_x = {};
+  TensorView grad_weight = {};
+  TensorView workspace = {};
+  double out_scale = 1;
+};
+TESSERA_API void norm_bwd(const NormBwd& call, Stream stream);
+TESSERA_API TensorView workspace_of(const NormBwd& call);
+
+/// converts a tensor to another float format, to nearest or stochastically
+///
+///   x       f32/bf16/f16/e4m3 [..]
+///   -> out  out_dtype [..]
+///   param  out_dtype {f32, bf16, f16, e4m3}
+///   param  stochastic bool = false
+///   param  seed int = 0
+///   need   T % 4 = 0 if stochastic on x "the number of elements is no multiple of 4"
+///   need   0 <= seed <= 4294967295
+///   limit  T <= 4363686770688   # rows are i32
+struct Cast {
+  TensorView x = {};
+  TensorView out = {};
+  std::optional<DType> out_dtype = {};  // must be given
+  bool stochastic = false;
+  int64_t seed = 0;
+};
+TESSERA_API void cast(const Cast& call, Stream stream);
+
+/// rounds rows to the values of 8-bit or 4-bit floats with one scale per group, in place
+///
+///   -> inout x  bf16/f32 [T, H] rows
+///   param  format {e4m3, e2m1}
+///   param  num_per_channels {16, 32, 64, 128}
+///   param  round_sf bool = false
+///   param  e4m3_sf bool = false         # scales are e4m3 themselves
+///   need   H >= 1 on x "argument 'x' has no columns"
+///   need   H % 64 = 0 and H % num_per_channels = 0 on x "a row has the wrong number of columns"
+///   need   not (round_sf and e4m3_sf) on e4m3_sf "parameter 'e4m3_sf' does not go with 'round_sf'"
+///   limit  T * H <= 17045651448 on x "so many elements are not supported"
+struct PerTokenCastAndCastBack {
+  TensorView x = {};
+  std::optional<DType> format = {};  // must be given
+  std::optional<int64_t> num_per_channels = {};  // must be given
+  bool round_sf = false;
+  bool e4m3_sf = false;
+};
+TESSERA_API void per_token_cast_and_cast_back(const PerTokenCastAndCastBack& call, Stream stream);
+
+/// gated activation of rows, weighted
+///
+///   x               bf16/f32 [P, 2H]     # gate, then up
+///   psum?           i32 [E]              # the ends of the experts' rows; other rows are padding
+///   topk_weights?   f32 [P]
+///   -> out          out_dtype [P, H] align 16
+///   -> inout clamped_count?  i64 [4]     # gates above, ups above, ups below, all values
+///   param  out_dtype {bf16, f32}
+///   param  routed_scaling_factor float = none
+///   param  swiglu_clamp_value float = none
+///   param  alignment int = 128           # of the rows of an expert
+///   need   H >= 1 on x "argument 'x' has no columns"
+///   limit  H % 8 = 0 on x "rows of so many columns are not supported"
+///   limit  H <= 16384 on x "rows this long are not supported"
+///   need   1 <= alignment <= 2147483647
+///   need   swiglu_clamp_value != none if clamped_count on clamped_count
+///   |      "'clamped_count' needs 'swiglu_clamp_value'"
+///   need   swiglu_clamp_value > 0 if swiglu_clamp_value != none
+struct SwigluFwd {
+  TensorView x = {};
+  TensorView psum = {};
+  TensorView topk_weights = {};
+  TensorView out = {};
+  TensorView clamped_count = {};
+  std::optional<DType> out_dtype = {};  // must be given
+  std::optional<double> routed_scaling_factor = {};
+  std::optional<double> swiglu_clamp_value = {};
+  int64_t alignment = 128;
+};
+TESSERA_API void swiglu_fwd(const SwigluFwd& call, Stream stream);
+
+/// gradients of the gated activation of rows, and of their weights
+///
+///   x                bf16/f32 [P, 2H]    # gate, then up
+///   grad_out         bf16/f32 [P, H]
+///   psum?            i32 [E]             # the ends of the experts' rows; other rows are padding
+///   topk_weights?    f32 [P]
+///   -> grad_x        out_dtype [P, 2H] align 16
+///   -> out?          out_dtype [P, H] align 16    iff save_out
+///   -> grad_weight?  f32 [P]                      iff topk_weights
+///   param  out_dtype {bf16, f32}
+///   param  save_out bool = false
+///   param  routed_scaling_factor float = none
+///   param  swiglu_clamp_value float = none
+///   param  alignment int = 128           # of the rows of an expert
+///   need   H >= 1 on x "argument 'x' has no columns"
+///   limit  H % 8 = 0 on x "rows of so many columns are not supported"
+///   limit  H <= 16384 on x "rows this long are not supported"
+///   need   1 <= alignment <= 2147483647
+///   need   swiglu_clamp_value > 0 if swiglu_clamp_value != none
+struct SwigluBwd {
+  TensorView x = {};
+  TensorView grad_out = {};
+  TensorView psum = {};
+  TensorView topk_weights = {};
+  TensorView grad_x = {};
+  TensorView out = {};
+  TensorView grad_weight = {};
+  std::optional<DType> out_dtype = {};  // must be given
+  bool save_out = false;
+  std::optional<double> routed_scaling_factor = {};
+  std::optional<double> swiglu_clamp_value = {};
+  int64_t alignment = 128;
+};
+TESSERA_API void swiglu_bwd(const SwigluBwd& call, Stream stream);
+
+/// the slots of logical entries by a page table
+///
+///   indices     i32 [R, k] rows          # negative: none
+///   page_table  i32 [R, Q] rows          # negative: no page
+///   -> out      i32 [R, k]
+///   param  page_size int
+///   need   1 <= page_size <= 1073741824
+///   need   Q >= 1 on page_table "argument 'page_table' has no columns"
+///   limit  R * k <= 2130706431 "so many indices are not supported"
+struct GatherPages {
+  TensorView indices = {};
+  TensorView page_table = {};
+  TensorView out = {};
+  std::optional<int64_t> page_size = {};  // must be given
+};
+TESSERA_API void gather_pages(const GatherPages& call, Stream stream);
+
+/// lengths of compressed caches and the pages that they fill
+///
+///   lengths        i32 [B]               values 0 .. 2147483647
+///   -> compressed  i32 [B]
+///   -> blocks      i32 [B]
+///   param  ratio int
+///   param  page_size int
+///   need   1 <= ratio <= 2147483647
+///   need   1 <= page_size <= 2147483647
+///   limit  B <= 2130706431
+struct PagedLengths {
+  TensorView lengths = {};
+  TensorView compressed = {};
+  TensorView blocks = {};
+  std::optional<int64_t> ratio = {};  // must be given
+  std::optional<int64_t> page_size = {};  // must be given
+};
+TESSERA_API void paged_lengths(const PagedLengths& call, Stream stream);
+
+/// the slots of new tokens in the window pool and the pools of compressed entries
+///
+///   positions        i32 [B]             # -1: padding
+///   window_pages     i32 [B, Q0] rows    # negative: no page
+///   c4_pages?        i32 [B, Q1] rows
+///   c128_pages?      i32 [B, Q2] rows
+///   -> window_slot   i32 [B]
+///   -> c4_slot?      i32 [B]             iff c4_pages
+///   -> c128_slot?    i32 [B]             iff c128_pages
+///   param  window_page_size int
+///   param  c4_page_size int = 64
+///   param  c128_page_size int = 64
+///   limit  B <= 2130706431
+struct SlotPlan {
+  TensorView positions = {};
+  TensorView window_pages = {};
+  TensorView c4_pages = {};
+  TensorView c128_pages = {};
+  TensorView window_slot = {};
+  TensorView c4_slot = {};
+  TensorView c128_slot = {};
+  std::optional<int64_t> window_page_size = {};  // must be given
+  int64_t c4_page_size = 64;
+  int64_t c128_page_size = 64;
+};
+TESSERA_API void slot_plan(const SlotPlan& call, Stream stream);
+
 /// softmax(scale * q k^T) v of each head, and its log of the sum of exponentials
 ///
 ///   q           bf16/f16 [B, Sq, h, dk] rows
@@ -2117,5 +2519,103 @@ struct AttentionVarlenFwd {
   int64_t split_len = 0;
 };
 TESSERA_API void attention_varlen_fwd(const AttentionVarlenFwd& call, Stream stream);
+
+/// attention of the newest tokens of requests over a paged cache of keys and values
+///
+///   q            bf16/f16 [B, n, h, dk] rows        # the last n tokens of each request
+///   k_cache      bf16/f16/e4m3 [P, ps, g, dk] rows  # pages of ps tokens; heads of q share those of k in groups of h / g
+///   v_cache      as k_cache [P, ps, g, dv] rows
+///   block_table  i32 [B, Q] rows                    # pages of a request; behind its length any value
+///   lengths      i32 [B]                            values 0 .. Q * ps  # with the n new tokens
+///   k_sf?        f32 [g]                            iff k_cache is e4m3
+///   v_sf?        f32 [g]                            iff k_cache is e4m3
+///   sink?        f32 [h]                            # exp(sink) is added to the sum of a row, not to lse
+///   -> out       as q [B, n, h, dv]
+///   -> lse       f32 [B, h, n]
+///   workspace?   f32 [ceil(Q * ps / split_len), B * n * h, dv + 2]  iff Q * ps > split_len
+///   param  scale float = none
+///   param  causal bool = true
+///   param  window_left int >= -1 = -1
+///   param  softcap float = 0
+///   param  split_len int = 1024
+///   need   split_len >= 1 on split_len "parameter 'split_len' has a wrong value"
+///   need   ps >= 1 on k_cache "argument 'k_cache' has pages without rows"
+///   need   h % g = 0 on q "the heads of 'q' are no multiple of those of 'k_cache'"
+///   limit  Q * ps <= 536870912 on block_table "so many keys of a request are not supported"
+///   limit  split_len <= 1073741824 on split_len "so large a part is not supported"
+///   limit  B * n * h * ceil(Q * ps / 64) <= 2147483647 on q "so many rows and keys are not supported"
+struct AttentionDecode {
+  TensorView q = {};
+  TensorView k_cache = {};
+  TensorView v_cache = {};
+  TensorView block_table = {};
+  TensorView lengths = {};
+  TensorView k_sf = {};
+  TensorView v_sf = {};
+  TensorView sink = {};
+  TensorView out = {};
+  TensorView lse = {};
+  TensorView workspace = {};
+  std::optional<double> scale = {};
+  bool causal = true;
+  int64_t window_left = -1;
+  double softcap = 0;
+  int64_t split_len = 1024;
+};
+TESSERA_API void attention_decode(const AttentionDecode& call, Stream stream);
+TESSERA_API TensorView workspace_of(const AttentionDecode& call);
+
+/// gradients of attention_fwd
+///
+///   grad_out           bf16/f16 [B, Sq, h, dv] rows  # as q
+///   q                  bf16/f16 [B, Sq, h, dk] rows
+///   k                  as q [B, Sk, g, dk] rows      # heads of q share those of k and v in groups of h / g
+///   v                  as q [B, Sk, g, dv] rows
+///   out                as q [B, Sq, h, dv] rows      # what attention_fwd gave
+///   lse                f32 [B, h, Sq]                # the same
+///   q_lengths?         i32 [B]                       values 0 .. Sq
+///   k_lengths?         i32 [B]                       values 0 .. Sk
+///   sink?              f32 [h]
+///   grad_lse?          f32 [B, h, Sq]                # of lse, without sink
+///   -> grad_q          as q [B, Sq, h, dk]
+///   -> grad_k          as q [B, Sk, g, dk]
+///   -> grad_v          as q [B, Sk, g, dv]
+///   -> acc grad_sink?  f32 [h]                       iff sink
+///   workspace          f32 [elements()]
+///   param  scale float = none
+///   param  causal bool = false
+///   param  window_left, window_right int >= -1 = -1
+///   param  softcap float >= 0 = 0
+///   need   h % g = 0 on q "the heads of 'q' are no multiple of those of 'k'"
+///   need   window_right <= 0 if causal on window_right "parameter 'window_right' goes without causal"
+///   limit  Sq <= 536870912 on q "so many rows are not supported"
+///   limit  Sk <= 536870912 on k "so many rows are not supported"
+///   limit  B * h * ceil(Sq / 16) <= 2147483647 on q "so many rows are not supported"
+///   limit  B * h * ceil(Sk / 32) <= 2147483647 on k "so many rows are not supported"
+///   limit  B * Sk * g <= 2130706431 on k "so many rows are not supported"
+struct AttentionBwd {
+  TensorView grad_out = {};
+  TensorView q = {};
+  TensorView k = {};
+  TensorView v = {};
+  TensorView out = {};
+  TensorView lse = {};
+  TensorView q_lengths = {};
+  TensorView k_lengths = {};
+  TensorView sink = {};
+  TensorView grad_lse = {};
+  TensorView grad_q = {};
+  TensorView grad_k = {};
+  TensorView grad_v = {};
+  TensorView grad_sink = {};
+  TensorView workspace = {};
+  std::optional<double> scale = {};
+  bool causal = false;
+  int64_t window_left = -1;
+  int64_t window_right = -1;
+  double softcap = 0;
+};
+TESSERA_API void attention_bwd(const AttentionBwd& call, Stream stream);
+TESSERA_API TensorView workspace_of(const AttentionBwd& call);
 
 }  // namespace tessera::kernels

@@ -7,9 +7,12 @@
 //          the sum. Blocks of 128 keys (64 for heads of 256), ascending. No bit of a row depends on the tile, on
 //          other rows, requests or heads.
 
+#include <string_view>
+
 #include "kernels/all_ops.h"
 #include "kernels/attention/forward_call.h"
 #include "kernels/attention/fwd_values.h"
+#include "kernels/attention/signature_parts.h"
 #include "kernels/signature/case.h"
 #include "kernels/signature/launches.h"
 
@@ -21,13 +24,7 @@ void launches(const Call& c, Launches& go) {
       c, {c.given("q"), c.given("k"), c.given("v"), c.given("out"), c.given("lse")}, go);
 }
 
-}  // namespace
-
-const Op attention_fwd_op{
-    .name = "attention_fwd",
-    .family = "attention",
-    .purpose = "softmax(scale * q k^T) v of each head, and its log of the sum of exponentials",
-    .signature = R"(
+constexpr std::string_view kTensors = R"(
       q           bf16/f16 [B, Sq, h, dk] rows
       k           as q [B, Sk, g, dk] rows      # heads of q share those of k and v in groups of h / g
       v           as q [B, Sk, g, dv] rows
@@ -36,17 +33,21 @@ const Op attention_fwd_op{
       sink?       f32 [h]                       # exp(sink) is added to the sum of a row, not to lse
       -> out      as q [B, Sq, h, dv]
       -> lse      f32 [B, h, Sq]
-      param  scale float = none
-      param  causal bool = false
-      param  window_left, window_right int >= -1 = -1
-      param  softcap float >= 0 = 0
-      param  split_len int >= 0 = 0
-      need   h % g = 0 on q "the heads of 'q' are no multiple of those of 'k'"
-      need   window_right <= 0 if causal on window_right "parameter 'window_right' goes without causal"
+    )";
+constexpr std::string_view kLimits = R"(
       limit  Sq <= 536870912 on q "so many rows are not supported"
       limit  Sk <= 536870912 on k "so many rows are not supported"
       limit  B * h * ceil(Sq / 64) <= 2147483647 on q "so many rows are not supported"
-    )",
+    )";
+
+}  // namespace
+
+const Op attention_fwd_op{
+    .name = "attention_fwd",
+    .family = "attention",
+    .purpose = "softmax(scale * q k^T) v of each head, and its log of the sum of exponentials",
+    .signature = attention::kJoined<kTensors, attention::kMaskParams, attention::kForwardParams,
+                                    attention::kMaskNeeds, kLimits>,
     .launches = launches,
     .check = attention::require_forward,
     .examples = R"(

@@ -5,11 +5,13 @@
 
 #include <algorithm>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "kernels/all_ops.h"
 #include "kernels/attention/forward_call.h"
 #include "kernels/attention/fwd_values.h"
+#include "kernels/attention/signature_parts.h"
 #include "kernels/signature/case.h"
 #include "kernels/signature/launches.h"
 #include "kernels/value_check.h"
@@ -63,13 +65,7 @@ void require_bounds(const Call& c) {
   }
 }
 
-}  // namespace
-
-const Op attention_varlen_fwd_op{
-    .name = "attention_varlen_fwd",
-    .family = "attention",
-    .purpose = "attention_fwd of requests that lie one behind the other",
-    .signature = R"(
+constexpr std::string_view kTensors = R"(
       q       bf16/f16 [Tq, h, dk] rows
       k       as q [Tk, g, dk] rows      # heads of q share those of k and v in groups of h / g
       v       as q [Tk, g, dv] rows
@@ -78,17 +74,21 @@ const Op attention_varlen_fwd_op{
       sink?   f32 [h]                    # exp(sink) is added to the sum of a row, not to lse
       -> out  as q [Tq, h, dv]
       -> lse  f32 [h, Tq]
-      param  scale float = none
-      param  causal bool = false
-      param  window_left, window_right int >= -1 = -1
-      param  softcap float >= 0 = 0
-      param  split_len int >= 0 = 0
-      need   h % g = 0 on q "the heads of 'q' are no multiple of those of 'k'"
-      need   window_right <= 0 if causal on window_right "parameter 'window_right' goes without causal"
+    )";
+constexpr std::string_view kLimits = R"(
       limit  Tq <= 536870912 on q "so many rows are not supported"
       limit  Tk <= 536870912 on k "so many rows are not supported"
       limit  h * (ceil(Tq / 64) + B + 1) <= 2147483647 on q "so many rows are not supported"
-    )",
+    )";
+
+}  // namespace
+
+const Op attention_varlen_fwd_op{
+    .name = "attention_varlen_fwd",
+    .family = "attention",
+    .purpose = "attention_fwd of requests that lie one behind the other",
+    .signature = attention::kJoined<kTensors, attention::kMaskParams, attention::kForwardParams,
+                                    attention::kMaskNeeds, kLimits>,
     .launches = launches,
     .check = attention::require_forward,
     .check_values = require_bounds,

@@ -9,12 +9,12 @@
 
 namespace tessera::kernels {
 
-/// Adds to the output `clamped_count` i64 [3]: gate above, up above, up below. Each thread counts in
-/// registers; a block adds at most three atomics.
+/// Adds to the output `clamped_count` i64 [totals]: gate above, up above, up below; the caller adds to the
+/// others. Each thread counts in registers; a block adds at most three atomics.
 class ClampCount {
  public:
-  explicit ClampCount(dsl::Builder& k)
-      : k_(k), counts_(k.output("clamped_count", DType::i64, {3}, {.align = 8})) {}
+  explicit ClampCount(dsl::Builder& k, int64_t totals = 3)
+      : k_(k), counts_(k.output("clamped_count", DType::i64, {totals}, {.align = 8})) {}
 
   void start() {
     clamped_ = k_.local(DType::f32, {3}, "clamped");
@@ -26,6 +26,7 @@ class ClampCount {
       (*clamped_)(which) = (*clamped_)(which) + select(beyond[which], 1.0f, 0.0f);
     }
   }
+  dsl::Ref total(int64_t which) const { return counts_(which); }
   void finish(int64_t warps) const {
     using namespace dsl;
     auto warp_counts = k_.shared(DType::i32, {3, warps}, "warp_counts");

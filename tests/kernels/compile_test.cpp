@@ -46,6 +46,9 @@ int known_spill(const std::string& op, int nvrtc_version) {
       {"per_block_cast", 20},
       {"per_channel_cast_fused", 12},
       {"swiglu_forward_and_per_channel_cast", 12},
+      {"norm_bwd", 4},                 // of f32 with a second gradient, in blocks of 1024 threads
+      {"gate_scores_sum", 4},          // on sm_80 alone
+      {"attention_bwd", 4},            // heads of 64 by mma.sync
       {"topk_select", 8},              // of bf16, on sm_80 alone
       {"gemm_fp8_masked", 28},         // on sm_100a alone
       {"gemm_fp8_k_grouped", 4},       // the same

@@ -82,6 +82,7 @@ def cases(device="cpu"):
         "weight_hidden": half(4, 512, scale=0.3, mean=1.0),
         "weight_embed": half(4, 512, scale=0.3, mean=1.0),
     }
+    heads = {"q": half(1, 5, 4, 64), "k": half(1, 9, 2, 64), "v": half(1, 9, 2, 64)}
     post = {
         "x": half(TOKENS, HIDDEN),
         "residual": residual(),
@@ -93,6 +94,7 @@ def cases(device="cpu"):
     experts = torch.tensor([0, -1, 0, 1, 1, -1, 2, 2, -1], dtype=torch.int32, device=device)
     mixes = {"input_mixes": normal(TOKENS, MIXES), "scale": normal(3), "base": normal(MIXES)}
     return [
+        Case("attention", heads, {"causal": True}, 2e-2),
         Case("engram_gate", engram, {"eps": 1e-6}, 1e-2),
         Case("expand_to_mhc", {"x": half(TOKENS, HIDDEN)}, {}, 1e-2),
         Case("norm_fn", {"residual": residual(), "fn": normal(MIXES, width, scale=0.1)}, {}, 1e-2),

@@ -3,6 +3,20 @@
 import torch
 
 
+def attention(q, k, v, *, sink=None, scale=None, causal=False):
+    group = q.shape[2] // k.shape[2]
+    queries = q.transpose(1, 2)
+    keys, values = (t.repeat_interleave(group, 2).transpose(1, 2) for t in (k, v))
+    scores = queries @ keys.transpose(-1, -2) * (q.shape[-1] ** -0.5 if scale is None else scale)
+    if causal:
+        ones = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device)
+        scores = scores.masked_fill(ones.triu(scores.shape[-1] - scores.shape[-2] + 1), -torch.inf)
+    lse = torch.logsumexp(scores, -1)
+    whole = lse if sink is None else torch.logaddexp(lse, sink[:, None].expand_as(lse))
+    out = torch.exp(scores - whole.unsqueeze(-1)) @ values
+    return out.transpose(1, 2), lse
+
+
 def engram_gate(hidden_states, k, v, weight_hidden, weight_embed, *, eps, clamp_value=1e-6):
     width = hidden_states.shape[-1]
     rstd_x = torch.rsqrt(hidden_states.square().mean(-1) + eps)

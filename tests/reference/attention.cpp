@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "tests/reference/attention_bwd.h"
+#include "tests/reference/attention_rows.h"
 #include "tests/reference/numeric.h"
 #include "tests/reference/tensor_core.h"
 
@@ -17,53 +19,16 @@ namespace {
 using test::HostTensor;
 using test::HostTensors;
 using Mistake = AttentionMistake;
+using Request = AttentionRequest;
 
 constexpr double kLog2E = 1.4426950408889634, kLn2 = 0.6931471805599453;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr int64_t kStep = 16;  // of one instruction
 
-float exp2_of(float x) {
-  const auto y = static_cast<float>(std::exp2(static_cast<double>(x)));
-  return y < 0x1p-126F ? 0.0F : y;
-}
-
 float max_nan(float a, float b) {
   if (std::isnan(a) || std::isnan(b)) return std::numeric_limits<float>::quiet_NaN();
   return std::max(a, b);
 }
-
-struct Options {
-  double scale, softcap;
-  bool is_causal;
-  int64_t left, right, split_len;
-};
-
-Options options_of(const kernels::Params& params, int64_t width) {
-  const auto number = [&](const char* name, double fallback) {
-    const auto found = params.find(name);
-    const bool is_given =
-        found != params.end() && !std::holds_alternative<std::monostate>(found->second);
-    return is_given ? std::get<double>(found->second) : fallback;
-  };
-  const auto integer = [&](const char* name, int64_t fallback) {
-    const auto found = params.find(name);
-    return found == params.end() ? fallback : std::get<int64_t>(found->second);
-  };
-  const auto causal = params.find("causal");
-  return {number("scale", 1 / std::sqrt(static_cast<double>(width))),
-          number("softcap", 0),
-          causal != params.end() && std::get<bool>(causal->second),
-          integer("window_left", -1),
-          integer("window_right", -1),
-          integer("split_len", 0)};
-}
-
-/// Rows of q, k and v that belong together, and where lse of the first row and head stands.
-struct Request {
-  int64_t q_row, k_row, q_length, k_length;
-  int64_t rows;  // of the padding too, which sees no key
-  int64_t lse, lse_of_head;
-};
 
 /// A request's keys in a cache.
 struct Cached {
@@ -82,7 +47,7 @@ class Attention {
         width_(from_end(in.at("q"), 1)),
         value_width_(from_end(in.at("v"), 1)),
         groups_(from_end(in.at("k"), 2)),
-        options_(options_of(params, width_)),
+        options_(attention_options(params, width_)),
         q_(numbers_of(in.at("q"))),
         k_(numbers_of(in.at("k"))),
         v_(numbers_of(in.at("v"))) {
@@ -105,10 +70,6 @@ class Attention {
   }
 
  private:
-  static int64_t from_end(const HostTensor& t, int dims) {
-    return t.shape()[t.shape().rank - dims];
-  }
-
   /// The sums of a row: class (j mod 8, j div 16 mod 4) of key j of a block.
   struct State {
     float m = -kInfinity, ms = -kInfinity;
@@ -129,20 +90,6 @@ class Attention {
   float factor(int64_t k_head) const {
     const float f = options_.softcap > 0 ? cap_ : c_;
     return cached_.k_sf ? f * of_head(cached_.k_sf, k_head) : f;
-  }
-
-  struct Seen {
-    int64_t begin, end;
-  };
-  Seen seen_by(const Request& r, int64_t i) const {
-    if (i >= r.q_length) return {0, 0};
-    const int64_t at = mistake_ == Mistake::top_left ? i : i + r.k_length - r.q_length;
-    const int64_t right = options_.is_causal ? 0 : options_.right;
-    const int64_t left = options_.left + (mistake_ == Mistake::left_edge ? 1 : 0);
-    const int64_t begin = options_.left < 0 ? 0 : std::max<int64_t>(0, at - left);
-    const int64_t edge = at + right + (mistake_ == Mistake::right_edge ? 2 : 1);
-    const int64_t end = right < 0 ? r.k_length : std::min(r.k_length, edge);
-    return {begin, std::max(begin, end)};
   }
 
   float score(const Request& r, int64_t row, int64_t j, int64_t head) const {
@@ -209,7 +156,7 @@ class Attention {
 
   /// Writes a row of out and returns its lse.
   float run_row(const Request& r, int64_t i, int64_t head, HostTensor& out, int64_t at) const {
-    const Seen seen = seen_by(r, i);
+    const SeenKeys seen = keys_seen(options_, r, i, mistake_);
     const int64_t k_head =
         mistake_ == Mistake::exchanged_heads ? head % groups_ : head / (heads_ / groups_);
     const auto start = [&] {
@@ -303,50 +250,24 @@ class Attention {
   const Cached cached_;
   const DType dtype_;
   const int64_t heads_, width_, value_width_, groups_;
-  const Options options_;
+  const AttentionOptions options_;
   const std::vector<Number> q_, k_, v_;
   std::optional<HostTensor> sink_;
   int64_t block_;
   float c_, cap_;
 };
 
-int64_t length_of(const HostTensors& in, const char* name, int64_t request, int64_t all) {
-  const auto found = in.find(name);
-  if (found == in.end()) return all;
-  return std::clamp<int64_t>(static_cast<int64_t>(found->second.value(request)), 0, all);
-}
-
 }  // namespace
 
 HostTensors attention(const HostTensors& in, const kernels::Params& params, Mistake mistake) {
   const Attention op(in, params, mistake);
-  const Dims &q = in.at("q").shape(), &k = in.at("k").shape(), &v = in.at("v").shape();
-  if (q.rank == 4) {
-    HostTensor out(in.at("q").dtype(), {q[0], q[1], q[2], v[3]});
-    HostTensor lse(DType::f32, {q[0], q[2], q[1]});
-    for (int64_t b = 0; b < q[0]; ++b) {
-      op.run({b * q[1], b * k[1], length_of(in, "q_lengths", b, q[1]),
-              length_of(in, "k_lengths", b, k[1]), q[1], b * q[2] * q[1], q[1]},
-             out, lse);
-    }
-    return {{"out", std::move(out)}, {"lse", std::move(lse)}};
-  }
-  HostTensor out(in.at("q").dtype(), {q[0], q[1], v[2]}), lse(DType::f32, {q[1], q[0]});
-  const HostTensor &cu_q = in.at("cu_q"), &cu_k = in.at("cu_k");
-  const int64_t requests = cu_q.size() - 1;
-  int64_t q_row = 0, k_row = 0;
-  for (int64_t b = 0; b <= requests; ++b) {  // at last the rows behind all requests
-    const bool is_request = b < requests;
-    const auto end = [&](const HostTensor& cu, int64_t before, int64_t rows) {
-      if (!is_request) return rows;
-      return std::clamp(static_cast<int64_t>(cu.value(b + 1)), before, rows);
-    };
-    const int64_t q_end = end(cu_q, q_row, q[0]), k_end = end(cu_k, k_row, k[0]);
-    op.run({q_row, k_row, is_request ? q_end - q_row : 0, is_request ? k_end - k_row : 0,
-            q_end - q_row, q_row, q[0]},
-           out, lse);
-    q_row = q_end, k_row = k_end;
-  }
+  const Dims& q = in.at("q").shape();
+  const int64_t value_width = from_end(in.at("v"), 1);
+  const bool is_packed = q.rank == 3;
+  HostTensor out(in.at("q").dtype(),
+                 is_packed ? Dims{q[0], q[1], value_width} : Dims{q[0], q[1], q[2], value_width});
+  HostTensor lse(DType::f32, is_packed ? Dims{q[1], q[0]} : Dims{q[0], q[2], q[1]});
+  for (const Request& r : attention_requests(in)) op.run(r, out, lse);
   return {{"out", std::move(out)}, {"lse", std::move(lse)}};
 }
 
@@ -402,6 +323,11 @@ Runner attention_runner(const std::string& op) {
   if (op == "attention_decode") {
     return [](const HostTensors& in, const kernels::Params& params) {
       return attention_decode(in, params);
+    };
+  }
+  if (op == "attention_bwd" || op == "attention_varlen_bwd") {
+    return [](const HostTensors& in, const kernels::Params& params) {
+      return attention_bwd(in, params);
     };
   }
   if (op != "attention_fwd" && op != "attention_varlen_fwd") return nullptr;

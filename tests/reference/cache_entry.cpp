@@ -1,9 +1,9 @@
 #include "tests/reference/cache_entry.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 
+#include "tests/reference/lane_sum.h"
 #include "tests/reference/numeric.h"
 #include "tests/reference/scale.h"
 
@@ -121,26 +121,10 @@ void store_index_fp4(const std::vector<float>& values, Bytes& bytes, int64_t off
 
 }  // namespace
 
-float sum_of_squares(const std::vector<float>& values) {
-  std::array<float, 512> lanes = {};
-  for (int64_t i = 0; i < ssize(values); ++i) {
-    float& lane = lanes[static_cast<size_t>(i / 4 % 512)];
-    const float value = values[static_cast<size_t>(i)];
-    lane = std::fma(value, value, lane);
-  }
-  for (size_t distance = 1; distance < 32; distance *= 2) {
-    const std::array<float, 512> before = lanes;
-    for (size_t i = 0; i < 512; ++i) lanes[i] = before[i & ~distance] + before[i | distance];
-  }
-  float sum = lanes[0];
-  for (size_t group = 1; group < 16; ++group) sum += lanes[32 * group];
-  return sum;
-}
-
 std::vector<float> normalized_entry(std::vector<float> values, const HostTensor& norm_weight,
                                     const HostTensor& cos_sin, int64_t position,
                                     const EntryOptions& o) {
-  const float mean = sum_of_squares(values) / static_cast<float>(values.size());
+  const float mean = lane_sum(values, values) / static_cast<float>(values.size());
   const float inverse = 1.0f / std::sqrt(mean + o.norm_eps);
   for (int64_t i = 0; i < ssize(values); ++i) {
     at(values, i) = at(values, i) * inverse * number(norm_weight, i);

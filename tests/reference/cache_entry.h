@@ -15,9 +15,6 @@ struct EntryOptions {
   bool hadamard = false, halves = false;
 };
 
-/// Sum of squares in the order of 512 virtual lanes.
-float sum_of_squares(const std::vector<float>& values);
-
 /// `values` over their root mean square, weighted, the last 64 rotated, transformed.
 ///
 ///   norm_weight  f32 or bf16 [D]

@@ -24,8 +24,14 @@ bool is_taken(const std::string& op, const std::string& tensor, int64_t value) {
   static const std::set<std::string> negatives = {
       "compress_plan page_table",
       "compress_plan_decode page_table",
+      "gather_pages indices",
+      "gather_pages page_table",
       "inplace_unique_group_indices group_indices",
+      "moe_topk_gate_bwd topk_idx",
       "per_channel_cast_fused pos_to_token",
+      "slot_plan c128_pages",
+      "slot_plan c4_pages",
+      "slot_plan window_pages",
       "swiglu_backward_and_per_token_cast pos_to_token_topk",
       "swiglu_backward_and_per_token_cast token_topk_to_pos",
       "swiglu_forward_and_per_token_cast pos_to_token_topk",
@@ -37,6 +43,7 @@ bool is_taken(const std::string& op, const std::string& tensor, int64_t value) {
       "engram_hash vocab_sizes",
       "expand_to_fused pos_to_expert",  // the ops do not know how many experts there are
       "expand_to_fused_with_sf pos_to_expert",
+      "paged_lengths lengths",
   };
   static const std::set<std::string> all = {
       "engram_hash multipliers",
@@ -47,7 +54,11 @@ bool is_taken(const std::string& op, const std::string& tensor, int64_t value) {
       "mask_indices_by_tp indices",
       "mask_padded_topk num_tokens",
       "mask_padded_topk topk_idx",
+      "moe_topk_gate_fwd to_physical_map",    // any expert of any rank
+      "moe_topk_gate_fwd unmapped_topk_idx",  // read where fix_routing_mask says so
+      "norm_fwd_and_per_token_cast mega_moe_sf",
       "swiglu_forward_and_per_token_cast clamped_count",
+      "swiglu_fwd clamped_count",
       "swiglu_forward_and_per_token_cast pos_to_expert",
       "top2_sum_gate unmapped_topk_idx",  // read where fix_routing_mask says so
   };

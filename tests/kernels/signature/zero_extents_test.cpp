@@ -33,6 +33,8 @@ bool is_count(const kernels::Op& op, const std::string& symbol) {
       "compress_store C",
       "compress_store N",
       "compress_state_write N",
+      "gather_pages R",
+      "gather_pages k",
       "gemm_bf16 M",
       "gemm_fp8_block M",
       "gemm_fp8_grouped M",
@@ -43,7 +45,10 @@ bool is_count(const kernels::Op& op, const std::string& symbol) {
       "transpose R",
       "attention_fwd Sq",
       "attention_fwd Sk",
+      "attention_bwd Sq",
+      "attention_bwd Sk",
       "attention_varlen_fwd Tq",
+      "attention_decode n",
       "attention_varlen_fwd Tk",
   };
   return everywhere.contains(symbol) || of_one.contains(fmt::format("{} {}", op.name, symbol));
@@ -78,7 +83,7 @@ std::string emptied(const std::string& label, const std::set<std::string>& symbo
 double idle_integer(const std::string& tensor) {
   static const std::set<std::string> zero = {"lengths",    "starts",   "start",     "row_start",
                                              "num_tokens", "masked_m", "k_offsets", "q_lengths",
-                                             "k_lengths",  "cu_q",     "cu_k"};
+                                             "k_lengths",  "cu_q",     "cu_k",      "psum"};
   static const std::set<std::string> one = {"vocab_sizes", "logical_count"};
   return one.contains(tensor) ? 1 : zero.contains(tensor) ? 0 : -1;
 }
@@ -179,7 +184,8 @@ TEST_CASE("a step without tokens, requests or entries is an ordinary call of eve
     for (const std::string& symbol : symbols_of(kernels::parsed(*op).signature)) {
       if (is_count(*op, symbol)) counts.insert(symbol);
     }
-    if (info.name == "round_to_tf32" || info.name == "unpack_from_e2m1fn_x2") counts.insert("T");
+    if (info.name == "round_to_tf32" || info.name == "cast" || info.name == "unpack_from_e2m1fn_x2")
+      counts.insert("T");
     CAPTURE(info.name);
     CHECK(counts.empty() == of_weights.contains(info.name));
     for (const std::string& symbol : counts) check_idle(info, {symbol});

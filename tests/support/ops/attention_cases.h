@@ -26,4 +26,26 @@ OpCase normal_packed(const std::string& label, const PackedSize& size,
 /// Lengths around tiles and blocks, empty requests, all masks, bounds out of order.
 std::vector<OpCase> attention_varlen_fwd_cases();
 
+/// Requests of attention_decode, and their keys in pages.
+struct PagedSize {
+  int64_t tokens, heads, groups, width, value_width, page_size;
+  std::vector<int64_t> lengths;
+};
+/// One case of attention_decode with the tolerance T2. A cache of e4m3 has scales.
+OpCase normal_paged(const std::string& label, const PagedSize& size,
+                    const kernels::Params& params = {}, DType dtype = DType::bf16);
+/// Pages of every size, lengths around blocks and parts, several tokens, all masks, values out of range.
+std::vector<OpCase> attention_decode_cases();
+
+/// Extents of a call of attention_bwd.
+struct BackwardSize {
+  int64_t requests, queries, keys, heads, groups, width, value_width;
+};
+/// One case of attention_bwd with the tolerance T4, after a forward pass by the reference.
+OpCase normal_backward(const std::string& label, const BackwardSize& size,
+                       const kernels::Params& params = {}, DType dtype = DType::bf16,
+                       const std::vector<double>& sinks = {});
+/// Sums that are exact, and others; all masks, groups, sinks, lengths.
+std::vector<OpCase> attention_bwd_cases();
+
 }  // namespace tessera::test

@@ -110,6 +110,27 @@ std::vector<OpCase> gemm_fp8_k_grouped_cases();
 /// All dtypes and options, rows of padding, tables and tokens with values out of range.
 std::vector<OpCase> hash_gate_cases();
 std::vector<OpCase> mask_padded_topk_cases();
+/// Ties, biases, kept routings, shared experts, replicas, padding.
+std::vector<OpCase> moe_topk_gate_fwd_cases();
+std::vector<OpCase> moe_topk_gate_bwd_cases();
+std::vector<OpCase> gate_scores_sum_cases();
+/// Both kinds of pairs, tables and positions; slices of heads, several token dimensions.
+std::vector<OpCase> apply_rotary_cases();
+/// Short and long rows, with and without each optional tensor, strided rows.
+std::vector<OpCase> norm_fwd_cases();
+/// The same in all layouts of scales.
+std::vector<OpCase> norm_fwd_and_per_token_cast_cases();
+std::vector<OpCase> norm_bwd_cases();
+/// Every pair of formats, plain and stochastic.
+std::vector<OpCase> cast_cases();
+std::vector<OpCase> per_token_cast_and_cast_back_cases();
+/// Rows of experts with padding between them, ends out of order, clamps and counts.
+std::vector<OpCase> swiglu_fwd_cases();
+std::vector<OpCase> swiglu_bwd_cases();
+/// Pages that are not there, padding, sizes that are no powers of two, the end of 32 bits.
+std::vector<OpCase> gather_pages_cases();
+std::vector<OpCase> paged_lengths_cases();
+std::vector<OpCase> slot_plan_cases();
 /// Rows at the ends of every tier, ties, hostile scores, all options.
 std::vector<OpCase> topk_select_cases();
 std::vector<OpCase> topk_plan_cases();

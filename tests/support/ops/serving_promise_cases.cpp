@@ -22,6 +22,92 @@ PromiseCase hashed(const std::string& label, const Hashed& values, const std::st
           refusal};
 }
 
+PromiseCase rotation(const std::string& label, const std::vector<double>& positions, int64_t offset,
+                     const std::string& refusal) {
+  PromiseCase test = {label,
+                      "apply_rotary",
+                      {{"cos_sin", tensor_of(DType::f32, {4, 64}, {0.5, 2, -1})},
+                       {"query", tensor_of(DType::f32, {2, 1, 64}, {1, 2, 3, 4, 5})}},
+                      {{"position_offset", offset}},
+                      refusal};
+  if (!positions.empty()) test.inputs["positions"] = tensor_of(DType::i64, {2}, positions);
+  return test;
+}
+
+PromiseCase experts(const std::string& label, const std::vector<double>& ends,
+                    const std::string& refusal) {
+  return {label,
+          "swiglu_fwd",
+          {{"x", tensor_of(DType::f32, {4, 16}, {0})}, {"psum", tensor_of(DType::i32, {2}, ends)}},
+          {{"out_dtype", std::string("f32")}, {"alignment", int64_t{2}}},
+          refusal};
+}
+
+PromiseCase experts_backward(PromiseCase test) {
+  test.op = "swiglu_bwd";
+  test.inputs["grad_out"] = tensor_of(DType::f32, {4, 8}, {1});
+  if (!test.refusal.empty()) test.refusal.replace(9, 10, "swiglu_bwd");
+  return test;
+}
+
+struct Gated {
+  double logit = 0, mask = 1, kept = 1;
+};
+
+PromiseCase gated(const std::string& label, const Gated& values, const std::string& refusal) {
+  return {label,
+          "moe_topk_gate_fwd",
+          {{"logits", tensor_of(DType::f32, {2, 3}, {0, 0, 0, 0, 0, values.logit})},
+           {"mask", tensor_of(DType::boolean, {2}, {1, values.mask})},
+           {"fix_routing_mask", tensor_of(DType::boolean, {2}, {1, 1})},
+           {"unmapped_topk_idx", tensor_of(DType::i64, {2, 2}, {0, 1, 0, values.kept})}},
+          {{"num_topk", int64_t{2}}},
+          refusal};
+}
+
+PromiseCase gate_gradient(const std::string& label, double expert, double score,
+                          const std::string& refusal) {
+  return {label,
+          "moe_topk_gate_bwd",
+          {{"scores", tensor_of(DType::f32, {2, 3}, {0.5, 0.5, 0.5, score, score, score})},
+           {"topk_idx", tensor_of(DType::i64, {2, 2}, {0, 1, 0, expert})},
+           {"topk_weights", tensor_of(DType::f32, {2, 2}, {0.5})},
+           {"grad_topk_weights", tensor_of(DType::f32, {2, 2}, {1, 2})},
+           {"mask", tensor_of(DType::boolean, {2}, {1})},
+           {"grad_scores_sum", tensor_of(DType::f32, {1, 3}, {1, 2, 3})}},
+          {},
+          refusal};
+}
+
+PromiseCase entries(const std::string& label, double index, double page,
+                    const std::string& refusal) {
+  return {label,
+          "gather_pages",
+          {{"indices", tensor_of(DType::i32, {2, 2}, {0, 1, 2, index})},
+           {"page_table", tensor_of(DType::i32, {2, 2}, {1, 0, 0, page})}},
+          {{"page_size", int64_t{4}}},
+          refusal};
+}
+
+PromiseCase pools(const std::string& label, double position, double page,
+                  const std::string& refusal) {
+  return {label,
+          "slot_plan",
+          {{"positions", tensor_of(DType::i32, {2}, {0, position})},
+           {"window_pages", tensor_of(DType::i32, {2, 2}, {3, 4, 5, 6})},
+           {"c4_pages", tensor_of(DType::i32, {2, 1}, {7, page})}},
+          {{"window_page_size", int64_t{4}}, {"c4_page_size", int64_t{1}}},
+          refusal};
+}
+
+PromiseCase length(const std::string& label, double value, const std::string& refusal) {
+  return {label,
+          "paged_lengths",
+          {{"lengths", tensor_of(DType::i32, {2}, {9, value})}},
+          {{"ratio", int64_t{4}}, {"page_size", int64_t{2}}},
+          refusal};
+}
+
 struct Ranges {
   double start = 0, end = 4;
 };
@@ -214,6 +300,22 @@ std::vector<PromiseCase> compressor_promise_cases() {
   return cases;
 }
 
+std::vector<PromiseCase> expert_promise_cases() {
+  return {experts("experts with padding between them", {1, 4}, ""),
+          experts("ends that do not ascend", {3, 2},
+                  "tessera: swiglu_fwd: argument 'psum' has a value out of range\n"
+                  "  expected  3 .. 4\n"
+                  "  got       2 at [1]"),
+          experts("an end beyond the rows", {1, 5},
+                  "tessera: swiglu_fwd: argument 'psum' has a value out of range\n"
+                  "  expected  1 .. 4\n"
+                  "  got       5 at [1]"),
+          experts("an end below 0", {-1, 3},
+                  "tessera: swiglu_fwd: argument 'psum' has a value out of range\n"
+                  "  expected  0 .. 4\n"
+                  "  got       -1 at [0]")};
+}
+
 std::vector<PromiseCase> other_promise_cases() {
   return {
       hashed("all in range", {}, ""),
@@ -240,6 +342,77 @@ std::vector<PromiseCase> other_promise_cases() {
              "tessera: hash_gate: argument 'logits' has a value out of range\n"
              "  expected  finite logits of the experts that tokens are sent to\n"
              "  got       inf at [1, 2]"),
+      entries("pages of all entries", 7, 9, ""),
+      entries("no entry, no page", -2, -1, ""),
+      entries("an entry beyond the pages", 8, 9,
+              "tessera: gather_pages: argument 'indices' has a value out of range\n"
+              "  expected  at most 7\n"
+              "  got       8 at [1, 1]"),
+      entries("a page whose slots 32 bits do not hold", 5, 536870912,
+              "tessera: gather_pages: argument 'page_table' has a value out of range\n"
+              "  expected  at most 536870911, or -1\n"
+              "  got       536870912 at [1, 1]"),
+      pools("a token that ends a window", 3, 8, ""),
+      pools("padding", -1, 8, ""),
+      pools("a position below -1", -2, 8,
+            "tessera: slot_plan: argument 'positions' has a value out of range\n"
+            "  expected  -1 .. 2147483647\n"
+            "  got       -2 at [1]"),
+      pools("a position without a page", 8, 8,
+            "tessera: slot_plan: argument 'positions' has a value out of range\n"
+            "  expected  at most 7\n"
+            "  got       8 at [1]"),
+      pools("an entry without a page", 7, 8,
+            "tessera: slot_plan: argument 'positions' has a value out of range\n"
+            "  expected  at most 3\n"
+            "  got       7 at [1]"),
+      length("a length below 0", -1,
+             "tessera: paged_lengths: argument 'lengths' has a value out of range\n"
+             "  expected  0 .. 2147483647\n"
+             "  got       -1 at [1]"),
+      gated("finite logits, kept experts that exist", {}, ""),
+      gated("a row of padding, of which nothing is read", {.logit = NAN, .mask = 0, .kept = 9}, ""),
+      gated("a logit that is not finite", {.logit = INFINITY},
+            "tessera: moe_topk_gate_fwd: argument 'logits' has a value out of range\n"
+            "  expected  finite logits of tokens that are not masked\n"
+            "  got       inf at [1, 2]"),
+      gated("a kept expert beyond the logits", {.kept = 3},
+            "tessera: moe_topk_gate_fwd: argument 'unmapped_topk_idx' has a value out of range\n"
+            "  expected  0 .. 2 where fix_routing_mask is true\n"
+            "  got       3 at [1, 1]"),
+      gate_gradient("experts and scores in range", 2, 0.5, ""),
+      gate_gradient("an empty slot", -1, 0.5, ""),
+      gate_gradient("an expert beyond the scores", 3, 0.5,
+                    "tessera: moe_topk_gate_bwd: argument 'topk_idx' has a value out of range\n"
+                    "  expected  -9223372036854775808 .. 2\n"
+                    "  got       3 at [1, 1]"),
+      gate_gradient("a token that counts without scores", 2, 0,
+                    "tessera: moe_topk_gate_bwd: argument 'scores' has a row of zeros\n"
+                    "  expected  a score in each row that 'mask' counts\n"
+                    "  got       none at [1]"),
+      rotation("positions with an angle", {0, 3}, 0, ""),
+      rotation("positions that the offset moves into the table", {-2, 1}, 2, ""),
+      rotation("tokens with an angle each", {}, 2, ""),
+      rotation("a position beyond the table", {0, 4}, 0,
+               "tessera: apply_rotary: argument 'positions' has a value out of range\n"
+               "  expected  0 .. 3\n"
+               "  got       4 at [1]"),
+      rotation("a position that 32 bits do not hold", {0, 4294967297}, 0,
+               "tessera: apply_rotary: argument 'positions' has a value out of range\n"
+               "  expected  0 .. 3\n"
+               "  got       4294967297 at [1]"),
+      rotation("a position below 0", {0, -1}, 0,
+               "tessera: apply_rotary: argument 'positions' has a value out of range\n"
+               "  expected  0 .. 3\n"
+               "  got       -1 at [1]"),
+      rotation("a position that the offset moves beyond the table", {0, 2}, 2,
+               "tessera: apply_rotary: argument 'positions' has a value out of range\n"
+               "  expected  -2 .. 1\n"
+               "  got       2 at [1]"),
+      rotation("more tokens than angles", {}, 3,
+               "tessera: apply_rotary: argument 'cos_sin' has too few rows\n"
+               "  expected  a row for each position\n"
+               "  got       positions 3 .. 4 with 4 rows"),
       selection("ranges in the row", {.start = 1, .end = 3}, ""),
       selection("an empty range at the end", {.start = 4, .end = 4}, ""),
       selection("an end beyond the row", {.end = 5},
@@ -327,6 +500,10 @@ std::vector<PromiseCase> other_promise_cases() {
 
 std::vector<PromiseCase> serving_promise_cases() {
   std::vector<PromiseCase> cases = compressor_promise_cases();
+  for (const PromiseCase& test : expert_promise_cases()) {
+    cases.push_back(test);
+    cases.push_back(experts_backward(test));
+  }
   const std::vector<PromiseCase> others = other_promise_cases();
   cases.insert(cases.end(), others.begin(), others.end());
   return cases;

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 
 import tessera
-from tessera import _functions, _mhc_functions, _moe_functions
+from tessera import _attention_functions, _functions, _mhc_functions, _moe_functions
 from tessera._autograd import check_out, owners_of, records
 from tessera._residual_grad import ResidualGrad
 
@@ -24,6 +24,7 @@ __all__ = [
     "MhcContext",
     "ResidualGrad",
     "SwigluCast",
+    "attention",
     "engram_gate",
     "expand_to_fused",
     "expand_to_mhc",
@@ -49,6 +50,7 @@ def __dir__() -> list[str]:
 
 # Ops that record no gradient, and the functions that compute the same and record one.
 RECORDED = {
+    "attention_fwd": "attention",
     "engram_fwd": "engram_gate",
     "expand_to_mhc_fwd": "expand_to_mhc",
     "norm_fn_fwd": "norm_fn",
@@ -91,6 +93,47 @@ class SwigluCast(NamedTuple):
     out: Tensor
     out_sf: Tensor
     activation: Tensor | None
+
+
+def attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    q_lengths: Tensor | None = None,
+    k_lengths: Tensor | None = None,
+    sink: Tensor | None = None,
+    scale: float | None = None,
+    causal: bool = False,
+    window_left: int = -1,
+    window_right: int = -1,
+    softcap: float = 0.0,
+) -> tuple[Tensor, Tensor]:
+    """Softmax of scaled products of queries and keys, times the values, and the log of the sum of exponentials.
+
+      q                     bf16 or f16 [B, Sq, h, dk]   last stride 1
+      k, v                  as q [B, Sk, g, dk], [B, Sk, g, dv]; heads of q share those of k and v in groups of h / g
+      q_lengths, k_lengths  i32 [B], or None
+      sink                  f32 [h], or None; beside one lse has no gradient
+      result                as q [B, Sq, h, dv]; f32 [B, h, Sq]
+
+    Errors:  those of the ops attention_fwd and attention_bwd.
+    Example: out, lse = attention(q, k, v, causal=True)
+    """
+    options: dict[str, Any] = {
+        "scale": scale,
+        "causal": causal,
+        "window_left": window_left,
+        "window_right": window_right,
+        "softcap": softcap,
+    }
+    if not records("attention", q, k, v, sink):
+        made = tessera.attention_fwd(q, k, v, q_lengths=q_lengths, k_lengths=k_lengths, sink=sink, **options)
+        return made.out, made.lse
+    recorded: tuple[Tensor, Tensor] = _attention_functions.Attention.apply(
+        q, k, v, q_lengths, k_lengths, sink, options
+    )
+    return recorded
 
 
 def engram_gate(

@@ -1,0 +1,24 @@
+#pragma once
+// Slots of paged caches, by definition.
+
+#include "tests/support/host_tensor.h"
+
+namespace tessera::reference {
+
+/// page_table[r, index / page_size] * page_size + index % page_size for indices i32 [R, k]; -1 for a
+/// negative index, a negative page, a page that the table lacks and one whose slots 32 bits do not hold.
+test::HostTensor gather_pages(const test::HostTensor& indices, const test::HostTensor& page_table,
+                              int64_t page_size);
+
+/// compressed = length / ratio and blocks = ceil(compressed / page_size); a length below 0 counts as 0.
+test::HostTensors paged_lengths(const test::HostTensor& lengths, int64_t ratio, int64_t page_size);
+
+struct PageSizes {
+  int64_t window = 0, c4 = 0, c128 = 0;
+};
+
+/// The slots of tokens at `positions`: window_slot of position p by window_pages; c4_slot of p / 4 where
+/// p % 4 = 3 and c128_slot of p / 128 where p % 128 = 127, of the pools whose pages are given; else -1.
+test::HostTensors slot_plan(const test::HostTensors& tensors, const PageSizes& sizes);
+
+}  // namespace tessera::reference
