@@ -19,8 +19,8 @@
 #include "tests/support/child_process.h"
 #include "tests/support/device_tensor.h"
 #include "tests/support/places.h"
-#include "tools/lib/op_choice.h"
-#include "tools/lib/tuner.h"
+#include "tools/lib/calls/op_choice.h"
+#include "tools/lib/tune/tuner.h"
 
 namespace tessera {
 

@@ -7,7 +7,7 @@
 #include "runtime/runtime.h"
 #include "tests/support/catch.h"
 #include "tests/support/device_tensor.h"
-#include "tools/lib/op_call.h"
+#include "tools/lib/calls/op_call.h"
 
 namespace tessera {
 namespace {

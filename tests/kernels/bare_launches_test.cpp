@@ -1,6 +1,6 @@
 // The launches that `bench --launch` times as the driver's own, on a fake driver.
 
-#include "tools/lib/bare_launches.h"
+#include "tools/lib/bench/bare_launches.h"
 
 #include <algorithm>
 #include <cstring>

@@ -18,8 +18,8 @@
 #include "runtime/nvrtc/nvrtc.h"
 #include "runtime/runtime.h"
 #include "tests/support/each_family.h"
-#include "tools/lib/compile_cost.h"
-#include "tools/lib/example.h"
+#include "tools/lib/bench/compile_cost.h"
+#include "tools/lib/calls/example.h"
 
 namespace tessera {
 namespace {

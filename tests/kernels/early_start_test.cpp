@@ -5,7 +5,7 @@
 #include "kernels/op.h"
 #include "tests/support/catch.h"
 #include "tests/support/run_kernel.h"
-#include "tools/lib/example.h"
+#include "tools/lib/calls/example.h"
 
 namespace tessera::test {
 namespace {

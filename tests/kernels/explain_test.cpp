@@ -9,7 +9,7 @@
 #include "codegen/lower.h"
 #include "tests/support/catch.h"
 #include "tests/support/places.h"
-#include "tools/lib/example.h"
+#include "tools/lib/calls/example.h"
 
 namespace tessera {
 namespace {

@@ -13,7 +13,7 @@
 #include "kernels/jit/target.h"
 #include "kernels/op.h"
 #include "tests/support/each_family.h"
-#include "tools/lib/example.h"
+#include "tools/lib/calls/example.h"
 
 using namespace tessera;
 using namespace tessera::test;

@@ -12,7 +12,7 @@
 #include "tests/support/catch.h"
 #include "tests/support/ops/run_op.h"
 #include "tests/support/random_tensor.h"
-#include "tools/lib/example.h"
+#include "tools/lib/calls/example.h"
 
 using namespace tessera;
 using namespace tessera::test;

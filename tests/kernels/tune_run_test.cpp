@@ -26,7 +26,7 @@
 #include "tests/runtime/scratch_folder.h"
 #include "tests/support/catch.h"
 #include "tests/support/counted_calls.h"
-#include "tools/lib/tuner.h"
+#include "tools/lib/tune/tuner.h"
 
 namespace tessera {
 namespace {

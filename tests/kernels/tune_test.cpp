@@ -24,9 +24,9 @@
 #include "tests/kernels/on_fakes.h"
 #include "tests/runtime/scratch_folder.h"
 #include "tests/support/catch.h"
-#include "tools/lib/bundle_maker.h"
-#include "tools/lib/op_call.h"
-#include "tools/lib/tuner.h"
+#include "tools/lib/calls/op_call.h"
+#include "tools/lib/images/bundle_maker.h"
+#include "tools/lib/tune/tuner.h"
 
 namespace tessera {
 namespace {

@@ -16,7 +16,7 @@
 #include "runtime/runtime.h"
 #include "tests/support/each_family.h"
 #include "tests/support/places.h"
-#include "tools/lib/op_check.h"
+#include "tools/lib/calls/op_check.h"
 
 namespace tessera {
 namespace {

@@ -23,8 +23,8 @@
 #include "runtime/nvrtc/target.h"
 #include "runtime/request.h"
 #include "runtime/runtime.h"
-#include "tools/lib/bundle_maker.h"
-#include "tools/lib/op_call.h"
+#include "tools/lib/calls/op_call.h"
+#include "tools/lib/images/bundle_maker.h"
 
 namespace {
 

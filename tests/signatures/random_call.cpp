@@ -8,7 +8,7 @@
 #include <map>
 #include <optional>
 
-#include "tools/lib/random_tensor.h"
+#include "tools/lib/calls/random_tensor.h"
 
 namespace tessera::test {
 namespace {

@@ -18,7 +18,7 @@
 #include "tests/support/catch.h"
 #include "tests/tools/program.h"
 #include "tests/tools/temporary_folder.h"
-#include "tools/lib/op_call.h"
+#include "tools/lib/calls/op_call.h"
 
 // A refused allocation is an error of the call under test, not of the sanitizer.
 extern "C" __attribute__((visibility("default"))) const char* __asan_default_options() {

@@ -10,7 +10,7 @@
 #include "kernels/signature/case.h"
 #include "kernels/signature/table.h"
 #include "tests/support/catch.h"
-#include "tools/lib/bundle_maker.h"
+#include "tools/lib/images/bundle_maker.h"
 
 namespace tessera::kernels {
 namespace {

@@ -13,7 +13,7 @@
 #include "tests/support/catch.h"
 #include "tests/tools/program.h"
 #include "tests/tools/temporary_folder.h"
-#include "tools/lib/tuner.h"
+#include "tools/lib/tune/tuner.h"
 
 namespace tessera::tests {
 namespace {

@@ -1,6 +1,6 @@
 // Limits in the table of compile costs.
 
-#include "tools/lib/compile_cost.h"
+#include "tools/lib/bench/compile_cost.h"
 
 #include <algorithm>
 #include <set>

@@ -1,6 +1,6 @@
 // The C++ functions of the ops are those of their signatures.
 
-#include "tools/lib/cpp_interface.h"
+#include "tools/lib/docs/cpp_interface.h"
 
 #include <cstdlib>
 #include <fstream>

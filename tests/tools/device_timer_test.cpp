@@ -1,8 +1,8 @@
 #include "runtime/driver/device_timer.h"
 
 #include "tests/support/catch.h"
-#include "tools/lib/bench.h"
-#include "tools/lib/text_table.h"
+#include "tools/lib/bench/bench.h"
+#include "tools/lib/text/text_table.h"
 
 namespace tessera::tools {
 namespace {

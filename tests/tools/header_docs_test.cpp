@@ -1,6 +1,6 @@
 // The view of a header that the generator of pages has.
 
-#include "tools/lib/header_docs.h"
+#include "tools/lib/docs/header_docs.h"
 
 #include "tests/support/catch.h"
 #include "tests/support/places.h"

@@ -6,7 +6,7 @@
 
 #include "tests/support/places.h"
 #include "tests/tools/temporary_folder.h"
-#include "tools/lib/doc_pages.h"
+#include "tools/lib/docs/doc_pages.h"
 
 namespace tessera::tests {
 namespace {

@@ -1,6 +1,6 @@
 // Blocks of pages that are made from records, examples and Python modules.
 
-#include "tools/lib/measured.h"
+#include "tools/lib/bench/measured.h"
 
 #include <fmt/format.h>
 
@@ -10,10 +10,10 @@
 #include "tests/support/catch.h"
 #include "tests/support/places.h"
 #include "tests/tools/temporary_folder.h"
-#include "tools/lib/doc_pages.h"
-#include "tools/lib/example_source.h"
-#include "tools/lib/measured_page.h"
-#include "tools/lib/op_listing.h"
+#include "tools/lib/calls/op_listing.h"
+#include "tools/lib/docs/doc_pages.h"
+#include "tools/lib/docs/example_source.h"
+#include "tools/lib/docs/measured_page.h"
 
 namespace tessera::tools {
 namespace {

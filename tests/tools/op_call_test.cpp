@@ -1,4 +1,4 @@
-#include "tools/lib/op_call.h"
+#include "tools/lib/calls/op_call.h"
 
 #include <cstring>
 
@@ -7,7 +7,7 @@
 #include "kernels/param_grammar.h"
 #include "tests/support/catch.h"
 #include "tests/tools/fake_op.h"
-#include "tools/lib/random_tensor.h"
+#include "tools/lib/calls/random_tensor.h"
 
 namespace tessera::tools {
 namespace {

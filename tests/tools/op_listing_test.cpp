@@ -1,4 +1,4 @@
-#include "tools/lib/op_listing.h"
+#include "tools/lib/calls/op_listing.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -16,7 +16,7 @@
 #include "tests/tools/fake_op.h"
 #include "tests/tools/spec_tables.h"
 #include "tests/tools/temporary_folder.h"
-#include "tools/lib/op_choice.h"
+#include "tools/lib/calls/op_choice.h"
 
 namespace tessera::tools {
 namespace {

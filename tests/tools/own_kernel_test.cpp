@@ -9,12 +9,12 @@
 #include "dsl/builder.h"
 #include "kernels/param_grammar.h"
 #include "tests/support/catch.h"
-#include "tools/lib/bundle_maker.h"
-#include "tools/lib/example.h"
-#include "tools/lib/kernel_op.h"
-#include "tools/lib/op_call.h"
-#include "tools/lib/op_check.h"
-#include "tools/lib/op_listing.h"
+#include "tools/lib/calls/example.h"
+#include "tools/lib/calls/kernel_op.h"
+#include "tools/lib/calls/op_call.h"
+#include "tools/lib/calls/op_check.h"
+#include "tools/lib/calls/op_listing.h"
+#include "tools/lib/images/bundle_maker.h"
 
 namespace tessera::tools {
 namespace {

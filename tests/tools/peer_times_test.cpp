@@ -1,6 +1,6 @@
 // Times of another library, in the words of our cases.
 
-#include "tools/lib/peer_times.h"
+#include "tools/lib/bench/peer_times.h"
 
 #include <fmt/format.h>
 
@@ -13,7 +13,7 @@
 #include "tests/support/catch.h"
 #include "tests/support/places.h"
 #include "tests/tools/temporary_folder.h"
-#include "tools/lib/bench.h"
+#include "tools/lib/bench/bench.h"
 
 namespace tessera::tools {
 namespace {

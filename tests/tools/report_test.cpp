@@ -1,6 +1,6 @@
 // tessera report: numbers read back, averaged and drawn.
 
-#include "tools/lib/report.h"
+#include "tools/lib/report/report.h"
 
 #include <fmt/format.h>
 #include <sys/stat.h>
@@ -13,9 +13,9 @@
 #include "tests/support/catch.h"
 #include "tests/tools/program.h"
 #include "tests/tools/temporary_folder.h"
-#include "tools/lib/measured.h"
-#include "tools/lib/report_charts.h"
-#include "tools/lib/svg.h"
+#include "tools/lib/bench/measured.h"
+#include "tools/lib/report/report_charts.h"
+#include "tools/lib/text/svg.h"
 
 namespace tessera::tests {
 namespace {

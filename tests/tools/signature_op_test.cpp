@@ -13,10 +13,10 @@
 #include "tests/support/catch.h"
 #include "tests/support/ops/run_op.h"
 #include "tests/support/tensor_of.h"
-#include "tools/lib/bundle_maker.h"
-#include "tools/lib/cpp_interface.h"
-#include "tools/lib/op_check.h"
-#include "tools/lib/op_listing.h"
+#include "tools/lib/calls/op_check.h"
+#include "tools/lib/calls/op_listing.h"
+#include "tools/lib/docs/cpp_interface.h"
+#include "tools/lib/images/bundle_maker.h"
 
 namespace tessera::kernels {
 namespace {

@@ -1,4 +1,4 @@
-#include "tools/lib/tensor_placement.h"
+#include "tools/lib/calls/tensor_placement.h"
 
 #include <numeric>
 

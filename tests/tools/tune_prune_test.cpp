@@ -1,10 +1,10 @@
 // Candidates that the counts of the executor spare the measuring (T9).
 
-#include "tools/lib/tune_prune.h"
+#include "tools/lib/tune/tune_prune.h"
 
 #include "kernels/op.h"
 #include "tests/support/catch.h"
-#include "tools/lib/tuner.h"
+#include "tools/lib/tune/tuner.h"
 
 namespace tessera::tools {
 

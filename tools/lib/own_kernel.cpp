@@ -7,7 +7,7 @@
 
 #include "dsl/base/error.h"
 #include "runtime/cache/manifest.h"
-#include "tools/lib/kernel_op.h"
+#include "tools/lib/calls/kernel_op.h"
 
 namespace tessera::tools {
 namespace {

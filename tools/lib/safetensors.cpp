@@ -10,8 +10,8 @@
 
 #include "dsl/base/error.h"
 #include "dsl/base/printable.h"
-#include "tools/lib/header_scan.h"
-#include "tools/lib/input_file.h"
+#include "tools/lib/files/input_file.h"
+#include "tools/lib/files/json_scan.h"
 
 namespace tessera::tools {
 namespace {
@@ -62,7 +62,7 @@ Json parse_header(const std::string& path, const std::string& text) {
     fail(path, "the header holds a NUL", "JSON text",
          fmt::format("a NUL at byte {}", text.find('\0')));
   }
-  const HeaderScan scan = scan_header(text, kMaxDepth, kMaxNames);
+  const JsonScan scan = scan_json(text, kMaxDepth, kMaxNames);
   if (scan.too_many) {
     fail(path, "the header holds too many names",
          fmt::format("at most {} tensors and as many keys of __metadata__", kMaxNames), "more");

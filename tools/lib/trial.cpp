@@ -4,10 +4,10 @@
 
 #include "dsl/base/small_float.h"
 #include "kernels/jit/jit.h"
-#include "tools/lib/copy_rate.h"
-#include "tools/lib/device_tensors.h"
+#include "tools/lib/bench/copy_rate.h"
+#include "tools/lib/calls/device_tensors.h"
+#include "tools/lib/calls/random_tensor.h"
 #include "tools/lib/host_buffer.h"
-#include "tools/lib/random_tensor.h"
 
 namespace tessera::tools {
 namespace {

@@ -4,7 +4,7 @@
 // "SKIPPED: ..." and 0.
 // --compile needs no GPU.
 
-#include "tools/lib/bench.h"
+#include "tools/lib/bench/bench.h"
 
 #include <fmt/format.h>
 #include <sys/wait.h>
@@ -15,11 +15,11 @@
 
 #include "runtime/driver/device.h"
 #include "runtime/runtime.h"
-#include "tools/lib/bundle_maker.h"
-#include "tools/lib/cold_start.h"
-#include "tools/lib/compile_cost.h"
-#include "tools/lib/measured.h"
-#include "tools/lib/op_choice.h"
+#include "tools/lib/bench/cold_start.h"
+#include "tools/lib/bench/compile_cost.h"
+#include "tools/lib/bench/measured.h"
+#include "tools/lib/calls/op_choice.h"
+#include "tools/lib/images/bundle_maker.h"
 #include "tools/lib/own_kernel.h"
 #include "tools/tessera/command.h"
 

@@ -15,8 +15,8 @@
 #include "runtime/cache/manifest.h"
 #include "runtime/options.h"
 #include "runtime/runtime.h"
-#include "tools/lib/cache_view.h"
-#include "tools/lib/text_table.h"
+#include "tools/lib/images/cache_view.h"
+#include "tools/lib/text/text_table.h"
 #include "tools/tessera/command.h"
 
 namespace tessera::tools {

@@ -10,9 +10,9 @@
 #include "kernels/jit/target.h"
 #include "kernels/op.h"
 #include "runtime/runtime.h"
-#include "tools/lib/bundle_maker.h"
-#include "tools/lib/op_check.h"
-#include "tools/lib/op_choice.h"
+#include "tools/lib/calls/op_check.h"
+#include "tools/lib/calls/op_choice.h"
+#include "tools/lib/images/bundle_maker.h"
 #include "tools/lib/own_kernel.h"
 #include "tools/tessera/command.h"
 

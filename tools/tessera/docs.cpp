@@ -5,9 +5,9 @@
 
 #include <filesystem>
 
-#include "tools/lib/doc_pages.h"
-#include "tools/lib/header_docs.h"
-#include "tools/lib/input_file.h"
+#include "tools/lib/docs/doc_pages.h"
+#include "tools/lib/docs/header_docs.h"
+#include "tools/lib/files/input_file.h"
 #include "tools/tessera/command.h"
 
 namespace tessera::tools {

@@ -7,8 +7,8 @@
 #include <set>
 
 #include "kernels/op.h"
-#include "tools/lib/op_choice.h"
-#include "tools/lib/op_listing.h"
+#include "tools/lib/calls/op_choice.h"
+#include "tools/lib/calls/op_listing.h"
 #include "tools/lib/own_kernel.h"
 #include "tools/tessera/command.h"
 

@@ -1,6 +1,6 @@
 // tessera report: a page with the drawings of a benchmark run.
 
-#include "tools/lib/report.h"
+#include "tools/lib/report/report.h"
 
 #include "tools/tessera/command.h"
 

@@ -20,12 +20,12 @@
 #include "runtime/nvrtc/compile.h"
 #include "runtime/options.h"
 #include "runtime/runtime.h"
-#include "tools/lib/bundle_maker.h"
-#include "tools/lib/disassemble.h"
-#include "tools/lib/example.h"
+#include "tools/lib/calls/example.h"
+#include "tools/lib/images/bundle_maker.h"
+#include "tools/lib/images/disassemble.h"
 #include "tools/lib/own_kernel.h"
-#include "tools/lib/tuned_entries.h"
-#include "tools/lib/tuner.h"
+#include "tools/lib/tune/tuned_entries.h"
+#include "tools/lib/tune/tuner.h"
 #include "tools/tessera/command.h"
 
 namespace tessera::tools {

@@ -12,12 +12,12 @@
 #include "kernels/jit/target.h"
 #include "runtime/driver/device.h"
 #include "runtime/runtime.h"
-#include "tools/lib/bundle_maker.h"
-#include "tools/lib/op_choice.h"
+#include "tools/lib/calls/op_choice.h"
+#include "tools/lib/images/bundle_maker.h"
 #include "tools/lib/own_kernel.h"
-#include "tools/lib/tune_prune.h"
-#include "tools/lib/tuned_entries.h"
-#include "tools/lib/tuner.h"
+#include "tools/lib/tune/tune_prune.h"
+#include "tools/lib/tune/tuned_entries.h"
+#include "tools/lib/tune/tuner.h"
 #include "tools/tessera/command.h"
 
 namespace tessera::tools {

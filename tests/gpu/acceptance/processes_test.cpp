@@ -14,7 +14,7 @@
 #include "tests/support/catch.h"
 #include "tests/support/child_process.h"
 #include "tests/support/places.h"
-#include "tools/lib/tuner.h"
+#include "tools/lib/tune/tuner.h"
 
 using namespace tessera;
 using namespace tessera::runtime;

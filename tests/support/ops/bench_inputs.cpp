@@ -4,8 +4,8 @@
 #include <cmath>
 
 #include "kernels/op.h"
-#include "tools/lib/random_tensor.h"
-#include "tools/lib/tensor_placement.h"
+#include "tools/lib/calls/random_tensor.h"
+#include "tools/lib/calls/tensor_placement.h"
 
 namespace tessera::test {
 namespace {

@@ -8,7 +8,7 @@
 #include "kernels/jit/launch_plan.h"
 #include "kernels/jit/prepare.h"
 #include "runtime/driver/device.h"
-#include "tools/lib/bare_launches.h"
+#include "tools/lib/bench/bare_launches.h"
 #include "tools/python/core/errors.h"
 #include "tools/python/core/interpreter_lock.h"
 #include "tools/python/core/library.h"

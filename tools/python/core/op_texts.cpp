@@ -8,8 +8,8 @@
 #include "kernels/jit/prepare.h"
 #include "kernels/op.h"
 #include "kernels/signature/table.h"
-#include "tools/lib/op_call.h"
-#include "tools/lib/op_listing.h"
+#include "tools/lib/calls/op_call.h"
+#include "tools/lib/calls/op_listing.h"
 
 namespace tessera::python {
 namespace {
