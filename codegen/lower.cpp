@@ -9,7 +9,6 @@
 #include <span>
 #include <variant>
 
-#include "codegen/layouts/verify_layouts.h"
 #include "codegen/passes/arrange_shared.h"
 #include "codegen/passes/check_convergence.h"
 #include "codegen/passes/check_iterations.h"
@@ -35,9 +34,10 @@
 #include "codegen/passes/remove_dead.h"
 #include "codegen/passes/solve_layouts.h"
 #include "codegen/passes/split_roles.h"
-#include "codegen/thread_ir/verify.h"
 #include "codegen/tile_ir/effects.h"
-#include "codegen/tile_ir/verify.h"
+#include "codegen/verify/layouts.h"
+#include "codegen/verify/thread_ir.h"
+#include "codegen/verify/tile_ir.h"
 #include "codegen/waits/place_waits.h"
 #include "dsl/base/error.h"
 

@@ -37,8 +37,7 @@ using SeePass = std::function<void(int number, std::string_view name, const std:
 /// called for all earlier passes by then.
 void for_each_pass(const ir::Kernel& kernel, const SeePass& see, Target target = {});
 
-/// Whether lower() verifies the IR after every pass (tile_ir/verify.h, layouts/verify_layouts.h,
-/// thread_ir/verify.h). On in debug builds and in tests.
+/// Whether lower() verifies the IR after every pass (the folder verify). On in debug builds and in tests.
 void verify_passes(bool on);
 
 /// Why each layout, width, guard and barrier was chosen: `tessera show OP --stage explain`.

@@ -17,8 +17,8 @@
 #include <thread>
 
 #include "codegen/analysis/live_registers.h"
-#include "codegen/cpu/cluster.h"
-#include "codegen/cpu/grid_races.h"
+#include "codegen/cpu/machine/cluster.h"
+#include "codegen/cpu/machine/grid_races.h"
 #include "dsl/base/error.h"
 #include "dsl/base/interrupt.h"
 #include "dsl/base/target_facts.h"

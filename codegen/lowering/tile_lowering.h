@@ -9,7 +9,10 @@
 #include <string>
 #include <vector>
 
-#include "codegen/passes/lower_tiles.h"
+#include "codegen/analysis/index_form.h"
+#include "codegen/layouts/layout_solution.h"
+#include "codegen/lowering/lowered_tiles.h"
+#include "dsl/ir/tile.h"
 
 namespace tessera::codegen {
 

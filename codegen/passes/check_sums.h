@@ -2,7 +2,7 @@
 // Rejects sums of several threads into one element of a fragment, t(r) += x(r, c): each thread has an element of its
 // own, and the layout would decide which iterations count.
 
-#include "codegen/passes/solve_layouts.h"
+#include "codegen/layouts/layout_solution.h"
 #include "dsl/ir/tile.h"
 
 namespace tessera::codegen {

@@ -1,5 +1,6 @@
 #pragma once
 // The base of the lowerings of products, one in the file of each matrix instruction: what they take of TileLowering.
+// It is implemented among the parts of lower_tiles (lowering/product_lowering.cpp), so that products depend on none of them.
 
 #include <functional>
 #include <string>

@@ -9,10 +9,10 @@
 #include <tuple>
 #include <utility>
 
+#include "dsl/base/target.h"
 #include "runtime/cache/cache_root.h"
 #include "runtime/cache/key.h"
 #include "runtime/cache/manifest.h"
-#include "runtime/nvrtc/target.h"
 
 namespace tessera::runtime {
 namespace {

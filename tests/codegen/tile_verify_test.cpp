@@ -1,11 +1,12 @@
 // Programs that the verifier of the tile IR refuses, one kernel per rule.
 
-#include "codegen/layouts/verify_layouts.h"
 #include "codegen/lower.h"
 #include "codegen/passes/expand_tiles.h"
 #include "codegen/passes/pipeline_loops.h"
+#include "codegen/passes/solve_layouts.h"
 #include "codegen/tile_ir/effects.h"
-#include "codegen/tile_ir/verify.h"
+#include "codegen/verify/layouts.h"
+#include "codegen/verify/tile_ir.h"
 #include "dsl/builder.h"
 #include "tests/support/catch.h"
 #include "tests/support/run_kernel.h"

@@ -1,9 +1,8 @@
 // Programs that the verifier between passes refuses, one program per rule.
 
-#include "codegen/thread_ir/verify.h"
-
 #include <fmt/format.h>
 
+#include "codegen/verify/thread_ir.h"
 #include "dsl/base/error.h"
 #include "tests/support/catch.h"
 #include "tests/support/program_text.h"

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "codegen/cpu/column_ops.h"
+#include "codegen/cpu/arithmetic/column_ops.h"
 #include "tests/support/catch.h"
 
 namespace tessera::codegen::cpu {

@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "codegen/cpu/grid_shadow.h"
+#include "codegen/cpu/races/grid_shadow.h"
 #include "dsl/base/error.h"
 #include "tests/codegen/cpu/thread_kernel.h"
 #include "tests/support/catch.h"

@@ -7,7 +7,7 @@
 #include <memory>
 #include <random>
 
-#include "codegen/cpu/formats.h"
+#include "codegen/cpu/arithmetic/formats.h"
 #include "dsl/base/error.h"
 #include "tests/codegen/cpu/thread_kernel.h"
 #include "tests/support/catch.h"

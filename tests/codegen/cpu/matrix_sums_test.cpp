@@ -1,6 +1,6 @@
 // The arithmetic of matrix instructions against sums that an H200 computed.
 
-#include "codegen/cpu/matrix_sums.h"
+#include "codegen/cpu/arithmetic/matrix_sums.h"
 
 #include <array>
 #include <bit>
@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "codegen/cpu/hardware_product.h"
+#include "codegen/cpu/arithmetic/hardware_product.h"
 #include "tests/support/catch.h"
 #include "tests/support/places.h"
 

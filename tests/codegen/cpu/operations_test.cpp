@@ -5,7 +5,7 @@
 #include <limits>
 #include <string>
 
-#include "codegen/cpu/column_ops.h"
+#include "codegen/cpu/arithmetic/column_ops.h"
 #include "dsl/base/error.h"
 #include "tests/codegen/cpu/thread_kernel.h"
 #include "tests/support/catch.h"

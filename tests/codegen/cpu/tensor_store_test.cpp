@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "codegen/cpu/executor.h"
-#include "codegen/thread_ir/verify.h"
+#include "codegen/verify/thread_ir.h"
 #include "dsl/base/error.h"
 #include "tests/support/catch.h"
 #include "tests/support/program_text.h"

@@ -3,7 +3,7 @@
 #include "codegen/passes/arrange_shared.h"
 #include "codegen/passes/lower_bulk_copies.h"
 #include "codegen/passes/place_arena.h"
-#include "codegen/thread_ir/verify.h"
+#include "codegen/verify/thread_ir.h"
 #include "tests/support/catch.h"
 #include "tests/support/program_text.h"
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "codegen/tile_ir/verify.h"
+#include "codegen/verify/tile_ir.h"
 #include "dsl/builder.h"
 #include "tests/support/catch.h"
 

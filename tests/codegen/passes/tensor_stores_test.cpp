@@ -7,7 +7,7 @@
 #include "codegen/passes/insert_barriers.h"
 #include "codegen/passes/lower_bulk_copies.h"
 #include "codegen/passes/place_arena.h"
-#include "codegen/thread_ir/verify.h"
+#include "codegen/verify/thread_ir.h"
 #include "codegen/waits/place_waits.h"
 #include "tests/support/catch.h"
 #include "tests/support/program_text.h"

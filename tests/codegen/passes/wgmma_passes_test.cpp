@@ -4,7 +4,7 @@
 #include "codegen/passes/fence_proxies.h"
 #include "codegen/passes/insert_barriers.h"
 #include "codegen/passes/place_arena.h"
-#include "codegen/thread_ir/verify.h"
+#include "codegen/verify/thread_ir.h"
 #include "tests/support/catch.h"
 #include "tests/support/program_text.h"
 #include "tests/support/run_kernel.h"

@@ -1,0 +1,46 @@
+#pragma once
+// Parts of the state of a block in the executor: named barriers that threads meet at, and accesses to shared memory
+// that later ones must wait for.
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "codegen/cpu/races/warp_clocks.h"
+
+namespace tessera::codegen::cpu {
+
+/// The state of the named barrier of one id.
+struct Meeting {
+  int64_t number = 0;  // number of completed meetings
+  int expected = 0, come = 0;
+  int32_t statement = 0;     // of the first arrival
+  std::vector<int> waiting;  // warps, of the block
+  struct Arrival {
+    int warp = 0;
+    uint32_t time = 0;
+    int32_t statement = 0;
+  };
+  std::vector<Arrival> arrivals, before;  // of this meeting and of the one before; checked
+  WarpClocks::Moment moment;
+};
+
+/// An asynchronous copy of one thread.
+struct Landing {
+  std::byte* to = nullptr;
+  const std::byte* from = nullptr;  // null = zeros
+  int bytes = 0;
+  int64_t group = 0;
+  int32_t statement = 0;
+  bool fills_ring = false;
+};
+
+/// The last store of a thread to a byte.
+struct GenericStore {
+  int thread = -1;  // in the cluster
+  int32_t statement = 0;
+  uint32_t fences = 0;
+  uint32_t time = 0;  // of its warp
+};
+
+}  // namespace tessera::codegen::cpu
