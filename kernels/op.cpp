@@ -101,33 +101,7 @@ std::optional<ParamValue> accept(const ParamInfo& param, const ParamValue& value
   return std::nullopt;
 }
 
-TensorInfo row(Role role, std::string name, std::vector<std::string> dtypes,
-               std::vector<std::string> shape, std::string layout) {
-  TensorInfo tensor;
-  tensor.name = std::move(name);
-  tensor.role = role;
-  tensor.dtypes = std::move(dtypes);
-  tensor.shape = std::move(shape);
-  tensor.layout = std::move(layout);
-  return tensor;
-}
-
 }  // namespace
-
-TensorInfo input(std::string name, std::vector<std::string> dtypes, std::vector<std::string> shape,
-                 std::string layout) {
-  return row(Role::in, std::move(name), std::move(dtypes), std::move(shape), std::move(layout));
-}
-
-TensorInfo output(std::string name, std::vector<std::string> dtypes, std::vector<std::string> shape,
-                  std::string layout) {
-  return row(Role::out, std::move(name), std::move(dtypes), std::move(shape), std::move(layout));
-}
-
-TensorInfo optional(TensorInfo tensor) {
-  tensor.optional = true;
-  return tensor;
-}
 
 ParamInfo integer(std::string name, std::vector<std::string> allowed, Default def) {
   return {std::move(name), ParamInfo::Type::integer, std::move(def), std::move(allowed), {}, ""};

@@ -27,17 +27,6 @@ struct TensorInfo {
   std::string layout;               // layout words
 };
 
-/// Rows of an op's table of tensors.
-///
-/// Example: op.tensors = {input("x", {"bf16", "f32"}, {"T", "H"}, "rows"),
-///                        optional(input("weights", {"f32"}, {"H"})),
-///                        output("out", {"as x"}, {"T", "H"})};
-TESSERA_API TensorInfo input(std::string name, std::vector<std::string> dtypes,
-                             std::vector<std::string> shape, std::string layout = "row_major");
-TESSERA_API TensorInfo output(std::string name, std::vector<std::string> dtypes,
-                              std::vector<std::string> shape, std::string layout = "row_major");
-TESSERA_API TensorInfo optional(TensorInfo tensor);
-
 /// A parameter of an op.
 struct ParamInfo {
   std::string name;

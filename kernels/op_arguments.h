@@ -13,7 +13,7 @@ namespace tessera::kernels {
 /// for CPU tensors.
 using Stream = void*;
 
-/// The memory layout of the scales of a quantised matrix; kernels/quant/scale_layout.h has shapes and strides.
+/// The memory layout of the scales of a quantised matrix; kernels/signature/scale_layout.h has shapes and strides.
 enum class SfLayout : uint8_t { row_major, col_major_tma, packed_ue8m0 };
 /// "row_major", ...
 TESSERA_API std::string_view name(SfLayout layout);

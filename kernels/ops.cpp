@@ -3,8 +3,8 @@
 
 #include "kernels/ops.h"
 
-#include "kernels/all_ops.h"
 #include "kernels/op_call.h"
+#include "kernels/registry/all_ops.h"
 #include "kernels/signature/table.h"
 
 namespace tessera::kernels {

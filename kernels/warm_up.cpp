@@ -5,12 +5,12 @@
 #include <vector>
 
 #include "dsl/base/error.h"
-#include "kernels/all_ops.h"
-#include "kernels/dry_call.h"
 #include "kernels/jit/tune.h"
+#include "kernels/registry/all_ops.h"
 #include "kernels/signature/buckets.h"
 #include "kernels/signature/case.h"
 #include "kernels/signature/table.h"
+#include "kernels/views/dry_call.h"
 
 namespace tessera::kernels {
 namespace {

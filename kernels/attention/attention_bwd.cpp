@@ -11,16 +11,16 @@
 #include <string>
 #include <string_view>
 
-#include "kernels/alignment.h"
-#include "kernels/all_ops.h"
 #include "kernels/attention/bwd_kernel.h"
 #include "kernels/attention/forward_call.h"
 #include "kernels/attention/fwd_values.h"
 #include "kernels/attention/signature_parts.h"
 #include "kernels/jit/target.h"
-#include "kernels/reshaped.h"
+#include "kernels/registry/all_ops.h"
 #include "kernels/signature/case.h"
 #include "kernels/signature/launches.h"
+#include "kernels/views/alignment.h"
+#include "kernels/views/reshaped.h"
 
 namespace tessera::kernels {
 namespace {

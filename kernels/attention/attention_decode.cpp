@@ -13,15 +13,15 @@
 #include <cmath>
 #include <string>
 
-#include "kernels/alignment.h"
-#include "kernels/all_ops.h"
 #include "kernels/attention/decode_kernel.h"
 #include "kernels/attention/forward_call.h"
 #include "kernels/attention/fwd_values.h"
+#include "kernels/checks/value_check.h"
 #include "kernels/jit/target.h"
+#include "kernels/registry/all_ops.h"
 #include "kernels/signature/case.h"
 #include "kernels/signature/launches.h"
-#include "kernels/value_check.h"
+#include "kernels/views/alignment.h"
 
 namespace tessera::kernels {
 namespace {

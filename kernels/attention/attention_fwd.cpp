@@ -9,10 +9,10 @@
 
 #include <string_view>
 
-#include "kernels/all_ops.h"
 #include "kernels/attention/forward_call.h"
 #include "kernels/attention/fwd_values.h"
 #include "kernels/attention/signature_parts.h"
+#include "kernels/registry/all_ops.h"
 #include "kernels/signature/case.h"
 #include "kernels/signature/launches.h"
 

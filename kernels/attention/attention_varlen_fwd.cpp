@@ -8,13 +8,13 @@
 #include <string_view>
 #include <utility>
 
-#include "kernels/all_ops.h"
 #include "kernels/attention/forward_call.h"
 #include "kernels/attention/fwd_values.h"
 #include "kernels/attention/signature_parts.h"
+#include "kernels/checks/value_check.h"
+#include "kernels/registry/all_ops.h"
 #include "kernels/signature/case.h"
 #include "kernels/signature/launches.h"
-#include "kernels/value_check.h"
 
 namespace tessera::kernels {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "dsl/builder.h"
 #include "kernels/attention/bwd_kernel.h"
-#include "kernels/value_check.h"
+#include "kernels/checks/value_check.h"
 
 namespace tessera::kernels::attention {
 

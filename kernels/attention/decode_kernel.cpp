@@ -34,7 +34,7 @@
 #include "kernels/attention/online_softmax.h"
 #include "kernels/attention/prefix_search.h"
 #include "kernels/attention/request_parts.h"
-#include "kernels/value_check.h"
+#include "kernels/checks/value_check.h"
 
 namespace tessera::kernels::attention {
 namespace {

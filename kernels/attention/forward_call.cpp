@@ -4,11 +4,11 @@
 #include <limits>
 
 #include "dsl/builder.h"
-#include "kernels/alignment.h"
 #include "kernels/attention/fwd_kernel.h"
 #include "kernels/attention/fwd_values.h"
 #include "kernels/jit/target.h"
 #include "kernels/jit/tune.h"
+#include "kernels/views/alignment.h"
 
 namespace tessera::kernels::attention {
 namespace {

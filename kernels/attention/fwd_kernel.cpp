@@ -36,7 +36,7 @@
 
 #include "kernels/attention/online_softmax.h"
 #include "kernels/attention/packed_requests.h"
-#include "kernels/value_check.h"
+#include "kernels/checks/value_check.h"
 
 namespace tessera::kernels::attention {
 namespace {

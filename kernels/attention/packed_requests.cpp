@@ -4,7 +4,7 @@
 #include "kernels/attention/packed_requests.h"
 
 #include "kernels/attention/prefix_search.h"
-#include "kernels/value_check.h"
+#include "kernels/checks/value_check.h"
 
 namespace tessera::kernels::attention {
 

@@ -4,13 +4,13 @@
 #include <initializer_list>
 #include <numeric>
 
-#include "kernels/alignment.h"
-#include "kernels/all_ops.h"
 #include "kernels/engram/gate_bwd_kernel.h"
 #include "kernels/jit/target.h"
-#include "kernels/reshaped.h"
+#include "kernels/registry/all_ops.h"
 #include "kernels/signature/case.h"
 #include "kernels/signature/launches.h"
+#include "kernels/views/alignment.h"
+#include "kernels/views/reshaped.h"
 
 namespace tessera::kernels {
 namespace {

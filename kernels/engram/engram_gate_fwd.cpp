@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <numeric>
 
-#include "kernels/alignment.h"
-#include "kernels/all_ops.h"
 #include "kernels/engram/gate_kernel.h"
-#include "kernels/reshaped.h"
+#include "kernels/registry/all_ops.h"
 #include "kernels/signature/launches.h"
+#include "kernels/views/alignment.h"
+#include "kernels/views/reshaped.h"
 
 namespace tessera::kernels {
 namespace {

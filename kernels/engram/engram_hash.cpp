@@ -6,11 +6,11 @@
 // Maths    h ^= id * multiplier (mod 2^64); floor modulus; sum mod 2^32
 // Tuned    H200: 256 threads per block.
 
-#include "kernels/all_ops.h"
+#include "kernels/checks/value_check.h"
+#include "kernels/registry/all_ops.h"
 #include "kernels/signature/case.h"
 #include "kernels/signature/launches.h"
 #include "kernels/signature/op_builder.h"
-#include "kernels/value_check.h"
 
 namespace tessera::kernels {
 namespace {

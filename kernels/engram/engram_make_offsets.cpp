@@ -7,7 +7,7 @@
 // Tuned    few bytes; never measured.
 
 #include "dsl/builder.h"
-#include "kernels/all_ops.h"
+#include "kernels/registry/all_ops.h"
 #include "kernels/signature/launches.h"
 
 namespace tessera::kernels {

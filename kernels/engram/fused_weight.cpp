@@ -6,9 +6,9 @@
 // Tuned    H100: 4 x 7168 weights take as long as a copy of their bytes.
 
 #include "dsl/builder.h"
-#include "kernels/all_ops.h"
-#include "kernels/reshaped.h"
+#include "kernels/registry/all_ops.h"
 #include "kernels/signature/launches.h"
+#include "kernels/views/reshaped.h"
 
 namespace tessera::kernels {
 namespace {

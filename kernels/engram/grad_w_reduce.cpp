@@ -13,9 +13,9 @@
 //          7.5 instead of 6.9 us for 4 x 4096); 2 and 4 weights per thread 9.7 to 10.1 and 10.2.
 
 #include "dsl/builder.h"
-#include "kernels/all_ops.h"
-#include "kernels/reshaped.h"
+#include "kernels/registry/all_ops.h"
 #include "kernels/signature/launches.h"
+#include "kernels/views/reshaped.h"
 
 namespace tessera::kernels {
 namespace {

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <string>
 
-#include "kernels/alignment.h"
+#include "kernels/checks/value_check.h"
 #include "kernels/gemm/operand.h"
 #include "kernels/jit/target.h"
-#include "kernels/value_check.h"
+#include "kernels/views/alignment.h"
 
 namespace tessera::kernels::gemm {
 namespace {

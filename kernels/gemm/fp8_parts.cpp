@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "kernels/value_check.h"
+#include "kernels/checks/value_check.h"
 
 namespace tessera::kernels::gemm {
 

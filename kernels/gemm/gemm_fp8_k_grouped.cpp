@@ -16,12 +16,12 @@
 #include <algorithm>
 #include <string>
 
-#include "kernels/all_ops.h"
+#include "kernels/checks/value_check.h"
 #include "kernels/gemm/k_grouped_kernel.h"
 #include "kernels/jit/target.h"
+#include "kernels/registry/all_ops.h"
 #include "kernels/signature/case.h"
 #include "kernels/signature/launches.h"
-#include "kernels/value_check.h"
 
 namespace tessera::kernels {
 namespace {

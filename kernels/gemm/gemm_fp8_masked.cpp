@@ -13,8 +13,8 @@
 
 #include <algorithm>
 
-#include "kernels/all_ops.h"
 #include "kernels/gemm/fp8_call.h"
+#include "kernels/registry/all_ops.h"
 #include "kernels/signature/case.h"
 
 namespace tessera::kernels {

@@ -3,9 +3,9 @@
 #include <functional>
 #include <optional>
 
+#include "kernels/checks/value_check.h"
 #include "kernels/gemm/operand_tiles.h"
 #include "kernels/gemm/roles.h"
-#include "kernels/value_check.h"
 
 namespace tessera::kernels::gemm {
 namespace {

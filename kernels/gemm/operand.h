@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "kernels/alignment.h"
+#include "kernels/views/alignment.h"
 
 namespace tessera::kernels::gemm {
 

@@ -8,8 +8,8 @@
 
 #include <vector>
 
-#include "kernels/all_ops.h"
 #include "kernels/mhc/row_tile.h"
+#include "kernels/registry/all_ops.h"
 #include "kernels/signature/launches.h"
 #include "kernels/signature/op_builder.h"
 

@@ -17,9 +17,9 @@
 #include <functional>
 #include <vector>
 
-#include "kernels/all_ops.h"
 #include "kernels/mhc/mix_sequences.h"
 #include "kernels/mhc/row_tile.h"
+#include "kernels/registry/all_ops.h"
 #include "kernels/signature/op_builder.h"
 
 namespace tessera::kernels::mhc {

@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
-#include "kernels/all_ops.h"
 #include "kernels/mhc/layers_kernel.h"
+#include "kernels/registry/all_ops.h"
 #include "kernels/signature/launches.h"
 
 namespace tessera::kernels {

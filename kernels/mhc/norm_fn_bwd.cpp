@@ -6,11 +6,11 @@
 
 #include <bit>
 
-#include "kernels/all_ops.h"
 #include "kernels/mhc/norm_bwd_kernel.h"
 #include "kernels/mhc/norm_bwd_workspace.h"
-#include "kernels/reshaped.h"
+#include "kernels/registry/all_ops.h"
 #include "kernels/signature/case.h"
+#include "kernels/views/reshaped.h"
 
 namespace tessera::kernels {
 namespace {

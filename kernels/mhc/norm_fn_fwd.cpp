@@ -3,9 +3,9 @@
 // Method   two launches: the projection writes partial sums of the columns; norm_kernel.cpp adds and
 //          scales them
 
-#include "kernels/all_ops.h"
 #include "kernels/mhc/norm_kernel.h"
 #include "kernels/mhc/projection.h"
+#include "kernels/registry/all_ops.h"
 #include "kernels/signature/case.h"
 
 namespace tessera::kernels {

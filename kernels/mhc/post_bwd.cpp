@@ -1,7 +1,7 @@
 // post_bwd: the op. Its kernel and the description are in post_bwd_kernel.cpp.
 
-#include "kernels/all_ops.h"
 #include "kernels/mhc/post_bwd_kernel.h"
+#include "kernels/registry/all_ops.h"
 #include "kernels/signature/launches.h"
 
 namespace tessera::kernels {

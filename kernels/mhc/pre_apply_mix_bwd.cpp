@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "dsl/layout/layout.h"
-#include "kernels/all_ops.h"
 #include "kernels/mhc/row_tile.h"
 #include "kernels/mhc/warp_sums.h"
+#include "kernels/registry/all_ops.h"
 #include "kernels/signature/launches.h"
 #include "kernels/signature/op_builder.h"
 

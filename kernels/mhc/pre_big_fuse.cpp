@@ -5,9 +5,9 @@
 // Maths    projection.h, mix_sequences.h, sinkhorn.h: the sequences of the single ops.
 // Tuned    H200; see projection_kernel.cpp and pick_row_tile.
 
-#include "kernels/all_ops.h"
 #include "kernels/mhc/pre_mixes.h"
 #include "kernels/mhc/projection.h"
+#include "kernels/registry/all_ops.h"
 #include "kernels/signature/case.h"
 
 namespace tessera::kernels {

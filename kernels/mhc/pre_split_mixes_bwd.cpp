@@ -10,9 +10,9 @@
 
 #include <vector>
 
-#include "kernels/all_ops.h"
 #include "kernels/mhc/mix_sequences.h"
 #include "kernels/mhc/token_sums.h"
+#include "kernels/registry/all_ops.h"
 #include "kernels/signature/case.h"
 #include "kernels/signature/op_builder.h"
 

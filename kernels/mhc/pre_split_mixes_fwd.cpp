@@ -5,8 +5,8 @@
 // Maths    z = fma(m, scale, base); pre_mix and post_mix of mix_sequences.h
 // Tuned    H200: 256 threads per block.
 
-#include "kernels/all_ops.h"
 #include "kernels/mhc/mix_sequences.h"
+#include "kernels/registry/all_ops.h"
 #include "kernels/signature/case.h"
 #include "kernels/signature/launches.h"
 #include "kernels/signature/op_builder.h"

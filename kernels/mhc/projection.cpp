@@ -6,7 +6,7 @@
 
 #include "kernels/jit/target.h"
 #include "kernels/mhc/projection_kernel.h"
-#include "kernels/reshaped.h"
+#include "kernels/views/reshaped.h"
 
 namespace tessera::kernels::mhc {
 namespace {

@@ -8,8 +8,8 @@
 //          after the step, which saves a division.
 // Tuned    H200: 4 warps per block, as sinkhorn_fwd.
 
-#include "kernels/all_ops.h"
 #include "kernels/mhc/sinkhorn.h"
+#include "kernels/registry/all_ops.h"
 #include "kernels/signature/launches.h"
 #include "kernels/signature/op_builder.h"
 

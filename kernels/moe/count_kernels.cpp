@@ -11,8 +11,8 @@
 
 #include <algorithm>
 
+#include "kernels/checks/value_check.h"
 #include "kernels/moe/count_tensors.h"
-#include "kernels/value_check.h"
 
 namespace tessera::kernels::moe {
 namespace {

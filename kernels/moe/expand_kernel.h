@@ -3,7 +3,7 @@
 // experts.
 
 #include "dsl/ir/tile.h"
-#include "kernels/quant/scale_layout.h"
+#include "kernels/signature/scale_layout.h"
 
 namespace tessera::kernels::moe {
 

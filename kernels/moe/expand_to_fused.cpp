@@ -6,13 +6,13 @@
 // Maths    none, bytes are moved
 // Tuned    H100: 266.6 us for 21804 tokens of 8 experts, 98 % of copy.
 
-#include "kernels/all_ops.h"
 #include "kernels/moe/even_mapping.h"
 #include "kernels/moe/expand_kernel.h"
 #include "kernels/moe/mapping_values.h"
 #include "kernels/moe/row_scatter.h"
-#include "kernels/reshaped.h"
+#include "kernels/registry/all_ops.h"
 #include "kernels/signature/launches.h"
+#include "kernels/views/reshaped.h"
 
 namespace tessera::kernels {
 namespace {

@@ -8,13 +8,13 @@
 // Maths    none, bytes are moved
 // Tuned    H200: 4 rows per block, 14 vectors of 16 bytes per lane in flight.
 
-#include "kernels/all_ops.h"
 #include "kernels/moe/even_mapping.h"
 #include "kernels/moe/expand_kernel.h"
 #include "kernels/moe/mapping_values.h"
 #include "kernels/moe/row_scatter.h"
-#include "kernels/reshaped.h"
+#include "kernels/registry/all_ops.h"
 #include "kernels/signature/launches.h"
+#include "kernels/views/reshaped.h"
 
 namespace tessera::kernels {
 namespace {

@@ -2,7 +2,7 @@
 // The place of an expert: the replica that a token takes, and its local id on this rank.
 
 #include "dsl/builder.h"
-#include "kernels/value_check.h"
+#include "kernels/checks/value_check.h"
 
 namespace tessera::kernels::moe {
 

@@ -10,14 +10,14 @@
 
 #include <algorithm>
 
-#include "kernels/all_ops.h"
 #include "kernels/jit/host_copy.h"
 #include "kernels/jit/target.h"
 #include "kernels/moe/mapping_kernels.h"
 #include "kernels/moe/mapping_values.h"
-#include "kernels/reshaped.h"
+#include "kernels/registry/all_ops.h"
 #include "kernels/signature/case.h"
 #include "kernels/signature/launches.h"
+#include "kernels/views/reshaped.h"
 
 namespace tessera::kernels {
 namespace {

@@ -3,7 +3,7 @@
 #include <numeric>
 
 #include "kernels/moe/count_kernels.h"
-#include "kernels/reshaped.h"
+#include "kernels/views/reshaped.h"
 
 namespace tessera::kernels::moe {
 namespace {

@@ -1,8 +1,8 @@
 #pragma once
 // The value requirements of token-expert mappings, checked on CPU tensors and reported by kernels.
 
+#include "kernels/checks/value_check.h"
 #include "kernels/signature/call.h"
-#include "kernels/value_check.h"
 
 namespace tessera::kernels::moe {
 

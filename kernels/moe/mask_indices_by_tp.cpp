@@ -11,10 +11,10 @@
 #include <numeric>
 
 #include "dsl/builder.h"
-#include "kernels/all_ops.h"
-#include "kernels/reshaped.h"
+#include "kernels/registry/all_ops.h"
 #include "kernels/signature/case.h"
 #include "kernels/signature/launches.h"
+#include "kernels/views/reshaped.h"
 
 namespace tessera::kernels {
 namespace {

@@ -9,8 +9,8 @@
 
 #include <numeric>
 
-#include "kernels/all_ops.h"
 #include "kernels/moe/row_parts.h"
+#include "kernels/registry/all_ops.h"
 #include "kernels/signature/launches.h"
 #include "kernels/signature/op_builder.h"
 

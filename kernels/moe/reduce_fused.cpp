@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "kernels/all_ops.h"
 #include "kernels/moe/even_mapping.h"
 #include "kernels/moe/reduce_kernel.h"
+#include "kernels/registry/all_ops.h"
 #include "kernels/signature/launches.h"
 
 namespace tessera::kernels {

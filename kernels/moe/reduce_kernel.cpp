@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "dsl/builder.h"
-#include "kernels/value_check.h"
+#include "kernels/checks/value_check.h"
 
 namespace tessera::kernels::moe {
 

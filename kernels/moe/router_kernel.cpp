@@ -5,11 +5,11 @@
 #include <vector>
 
 #include "dsl/builder.h"
+#include "kernels/checks/value_check.h"
 #include "kernels/moe/best_expert.h"
 #include "kernels/moe/expert_groups.h"
 #include "kernels/moe/expert_place.h"
 #include "kernels/moe/group_rank.h"
-#include "kernels/value_check.h"
 
 namespace tessera::kernels::moe {
 constexpr int kWarps = 4;  // tokens per block

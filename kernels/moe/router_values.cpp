@@ -3,7 +3,7 @@
 #include <cmath>
 #include <string>
 
-#include "kernels/value_check.h"
+#include "kernels/checks/value_check.h"
 
 namespace tessera::kernels::moe {
 namespace {

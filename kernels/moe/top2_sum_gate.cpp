@@ -10,9 +10,9 @@
 // Maths    weight = score / (1e-20 + scores in rank order) * scale; see expert_score.h
 // Tuned    H200: 4 warps per block, so that even 128 tokens spread over 32 SMs.
 
-#include "kernels/all_ops.h"
 #include "kernels/moe/router_kernel.h"
 #include "kernels/moe/router_values.h"
+#include "kernels/registry/all_ops.h"
 #include "kernels/signature/case.h"
 #include "kernels/signature/launches.h"
 

@@ -8,8 +8,8 @@
 //          -inf share a key, and so do +0 and -0
 // Tuned    H200: 8 warps per block.
 
-#include "kernels/all_ops.h"
 #include "kernels/moe/best_expert.h"
+#include "kernels/registry/all_ops.h"
 #include "kernels/signature/launches.h"
 #include "kernels/signature/op_builder.h"
 

@@ -9,9 +9,9 @@
 
 #include <limits>
 
-#include "kernels/all_ops.h"
 #include "kernels/moe/best_expert.h"
 #include "kernels/moe/group_rank.h"
+#include "kernels/registry/all_ops.h"
 #include "kernels/signature/launches.h"
 #include "kernels/signature/op_builder.h"
 

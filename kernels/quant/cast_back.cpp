@@ -6,8 +6,8 @@
 // Maths    out = round(code * scale), one f32 multiply
 // Tuned    H200; the builder is in dequantise.cpp
 
-#include "kernels/all_ops.h"
 #include "kernels/quant/dequantise.h"
+#include "kernels/registry/all_ops.h"
 
 namespace tessera::kernels {
 

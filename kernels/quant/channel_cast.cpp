@@ -18,8 +18,8 @@
 
 #include <optional>
 
+#include "kernels/checks/value_check.h"
 #include "kernels/quant/channel_tile.h"
-#include "kernels/value_check.h"
 
 namespace tessera::kernels {
 namespace {

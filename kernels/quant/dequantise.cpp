@@ -2,10 +2,10 @@
 
 #include <numeric>
 
-#include "kernels/alignment.h"
 #include "kernels/quant/scale_access.h"
 #include "kernels/quant/token_cast.h"
 #include "kernels/quant/token_grid.h"
+#include "kernels/views/alignment.h"
 
 namespace tessera::kernels {
 ir::Kernel build_dequantise(const std::string& op, const DequantiseSpec& s) {

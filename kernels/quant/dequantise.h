@@ -1,8 +1,8 @@
 #pragma once
 // cast_back and per_token_cast_back: codes times one scale per block of the matrix.
 
-#include "kernels/quant/scale_layout.h"
 #include "kernels/signature/launches.h"
+#include "kernels/signature/scale_layout.h"
 
 namespace tessera::kernels {
 

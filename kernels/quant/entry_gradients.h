@@ -2,7 +2,7 @@
 // The weight gradients of the backward pass of the gated activation, by entry.
 
 #include "dsl/builder.h"
-#include "kernels/value_check.h"
+#include "kernels/checks/value_check.h"
 
 namespace tessera::kernels {
 

@@ -6,7 +6,7 @@
 #include <bit>
 #include <cstring>
 
-#include "kernels/value_check.h"
+#include "kernels/checks/value_check.h"
 
 namespace tessera::kernels {
 namespace {

@@ -15,11 +15,11 @@
 #include <algorithm>
 #include <bit>
 
-#include "kernels/all_ops.h"
 #include "kernels/quant/lossless.h"
-#include "kernels/reshaped.h"
+#include "kernels/registry/all_ops.h"
 #include "kernels/signature/case.h"
 #include "kernels/signature/launches.h"
+#include "kernels/views/reshaped.h"
 
 namespace tessera::kernels {
 namespace {

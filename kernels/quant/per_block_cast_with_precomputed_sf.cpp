@@ -7,8 +7,8 @@
 // Maths    code = cast(x * (1 / sf)), an IEEE division
 // Tuned    see per_block_cast.
 
-#include "kernels/all_ops.h"
 #include "kernels/quant/block_cast.h"
+#include "kernels/registry/all_ops.h"
 #include "kernels/signature/launches.h"
 
 namespace tessera::kernels {

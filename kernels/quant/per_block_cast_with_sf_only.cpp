@@ -5,8 +5,8 @@
 // Maths    see scale_factor.h
 // Tuned    see per_block_cast.
 
-#include "kernels/all_ops.h"
 #include "kernels/quant/block_cast.h"
+#include "kernels/registry/all_ops.h"
 #include "kernels/signature/launches.h"
 
 namespace tessera::kernels {

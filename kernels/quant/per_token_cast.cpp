@@ -8,10 +8,10 @@
 
 #include <array>
 
-#include "kernels/all_ops.h"
 #include "kernels/quant/recast.h"
 #include "kernels/quant/scale_access.h"
 #include "kernels/quant/token_rows.h"
+#include "kernels/registry/all_ops.h"
 #include "kernels/signature/launches.h"
 
 namespace tessera::kernels {

@@ -8,12 +8,12 @@
 
 #include <bit>
 
-#include "kernels/all_ops.h"
 #include "kernels/quant/e5m6.h"
 #include "kernels/quant/scale_access.h"
 #include "kernels/quant/token_rows.h"
-#include "kernels/reshaped.h"
+#include "kernels/registry/all_ops.h"
 #include "kernels/signature/launches.h"
+#include "kernels/views/reshaped.h"
 
 namespace tessera::kernels {
 namespace {

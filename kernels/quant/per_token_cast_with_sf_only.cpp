@@ -6,9 +6,9 @@
 // Maths    see scale_factor.h
 // Tuned    as per_token_cast
 
-#include "kernels/all_ops.h"
 #include "kernels/quant/scale_access.h"
 #include "kernels/quant/token_rows.h"
+#include "kernels/registry/all_ops.h"
 #include "kernels/signature/launches.h"
 
 namespace tessera::kernels {

@@ -2,7 +2,7 @@
 // Access to scale tensors inside kernels: a kernel names the block and does not see the layout.
 
 #include "kernels/quant/scale_factor.h"
-#include "kernels/quant/scale_layout.h"
+#include "kernels/signature/scale_layout.h"
 
 namespace tessera::kernels {
 

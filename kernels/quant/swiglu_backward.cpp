@@ -21,11 +21,11 @@
 #include <optional>
 #include <vector>
 
+#include "kernels/checks/value_check.h"
 #include "kernels/quant/entry_gradients.h"
 #include "kernels/quant/gated.h"
 #include "kernels/quant/row_chunks.h"
 #include "kernels/quant/scale_factor.h"
-#include "kernels/value_check.h"
 
 namespace tessera::kernels {
 

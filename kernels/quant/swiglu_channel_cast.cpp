@@ -22,7 +22,7 @@
 
 #include "kernels/quant/channel_tile.h"
 #include "kernels/quant/gated.h"
-#include "kernels/reshaped.h"
+#include "kernels/views/reshaped.h"
 
 namespace tessera::kernels {
 namespace {

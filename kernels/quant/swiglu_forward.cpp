@@ -14,12 +14,12 @@
 #include <optional>
 #include <vector>
 
+#include "kernels/checks/value_check.h"
 #include "kernels/quant/clamp_count.h"
 #include "kernels/quant/gated.h"
 #include "kernels/quant/scale_access.h"
 #include "kernels/quant/swiglu_tile.h"
 #include "kernels/quant/token_grid.h"
-#include "kernels/value_check.h"
 
 namespace tessera::kernels {
 namespace {

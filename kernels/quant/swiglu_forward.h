@@ -1,7 +1,7 @@
 #pragma once
 // The kernel of swiglu_forward_and_per_token_cast.
 
-#include "kernels/quant/scale_layout.h"
+#include "kernels/signature/scale_layout.h"
 
 namespace tessera::kernels {
 

@@ -1,8 +1,8 @@
 // swiglu_forward_and_per_channel_cast_and_transpose: the op. Its kernel and the description are in
 // swiglu_channel_cast.cpp.
 
-#include "kernels/all_ops.h"
 #include "kernels/quant/swiglu_channel_cast.h"
+#include "kernels/registry/all_ops.h"
 
 namespace tessera::kernels {
 namespace {

@@ -1,13 +1,13 @@
 // swiglu_forward_and_per_token_cast: the op. Its kernel and the description are in
 // swiglu_forward.cpp.
 
-#include "kernels/all_ops.h"
+#include "kernels/checks/value_check.h"
 #include "kernels/quant/swiglu_forward.h"
 #include "kernels/quant/swiglu_tile.h"
-#include "kernels/reshaped.h"
+#include "kernels/registry/all_ops.h"
 #include "kernels/signature/case.h"
 #include "kernels/signature/launches.h"
-#include "kernels/value_check.h"
+#include "kernels/views/reshaped.h"
 
 namespace tessera::kernels {
 namespace {

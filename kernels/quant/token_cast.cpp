@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "kernels/alignment.h"
+#include "kernels/views/alignment.h"
 
 namespace tessera::kernels {
 namespace {

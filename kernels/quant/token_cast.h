@@ -1,8 +1,8 @@
 #pragma once
 // The parts that row casts with groups of columns share: the Spec of their kernels and the tiles.
 
-#include "kernels/quant/scale_layout.h"
 #include "kernels/signature/call.h"
+#include "kernels/signature/scale_layout.h"
 
 namespace tessera::kernels {
 

@@ -8,9 +8,9 @@
 #include <numeric>
 
 #include "dsl/builder.h"
-#include "kernels/all_ops.h"
-#include "kernels/reshaped.h"
+#include "kernels/registry/all_ops.h"
 #include "kernels/signature/launches.h"
+#include "kernels/views/reshaped.h"
 
 namespace tessera::kernels {
 namespace {

@@ -15,12 +15,12 @@
 #include <string>
 #include <vector>
 
-#include "kernels/alignment.h"
-#include "kernels/all_ops.h"
+#include "kernels/checks/value_check.h"
+#include "kernels/registry/all_ops.h"
 #include "kernels/signature/case.h"
 #include "kernels/signature/launches.h"
 #include "kernels/signature/op_builder.h"
-#include "kernels/value_check.h"
+#include "kernels/views/alignment.h"
 
 namespace tessera::kernels {
 namespace {

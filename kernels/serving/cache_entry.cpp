@@ -3,9 +3,9 @@
 #include <numeric>
 #include <string>
 
-#include "kernels/alignment.h"
+#include "kernels/checks/value_check.h"
 #include "kernels/quant/scale_factor.h"
-#include "kernels/value_check.h"
+#include "kernels/views/alignment.h"
 
 namespace tessera::kernels::serving {
 

@@ -4,7 +4,7 @@
 // Dtypes   x and state f32|bf16
 // Method   see compress_kernel.cpp; the row of the token itself comes from x.
 
-#include "kernels/all_ops.h"
+#include "kernels/registry/all_ops.h"
 #include "kernels/serving/compress_kernel.h"
 #include "kernels/serving/window_cases.h"
 #include "kernels/serving/window_values.h"

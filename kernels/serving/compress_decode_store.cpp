@@ -4,7 +4,7 @@
 // Dtypes   x and state f32|bf16; the cache as its format
 // Method   as compress_decode and compress_store; two kernels for ratio 128
 
-#include "kernels/all_ops.h"
+#include "kernels/registry/all_ops.h"
 #include "kernels/serving/compress_kernel.h"
 #include "kernels/serving/window_cases.h"
 #include "kernels/serving/window_values.h"

@@ -40,8 +40,8 @@
 #include <algorithm>
 #include <optional>
 
-#include "kernels/alignment.h"
 #include "kernels/serving/compress_window.h"
+#include "kernels/views/alignment.h"
 
 namespace tessera::kernels::serving {
 namespace {

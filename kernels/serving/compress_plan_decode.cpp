@@ -4,11 +4,11 @@
 //          bound is the latency of two loads and one store.
 // Maths    none
 
-#include "kernels/all_ops.h"
+#include "kernels/checks/value_check.h"
+#include "kernels/registry/all_ops.h"
 #include "kernels/serving/compress_tables.h"
 #include "kernels/serving/compress_values.h"
 #include "kernels/signature/case.h"
-#include "kernels/value_check.h"
 
 namespace tessera::kernels {
 namespace {

@@ -4,7 +4,7 @@
 // Method   two kernels; the second waits for the first.
 // Maths    that of compress_fwd
 
-#include "kernels/all_ops.h"
+#include "kernels/registry/all_ops.h"
 #include "kernels/serving/window_cases.h"
 #include "kernels/serving/window_values.h"
 #include "kernels/signature/chain.h"

@@ -9,12 +9,12 @@
 #include <numeric>
 
 #include "dsl/builder.h"
-#include "kernels/alignment.h"
-#include "kernels/all_ops.h"
+#include "kernels/checks/value_check.h"
+#include "kernels/registry/all_ops.h"
 #include "kernels/serving/window_cases.h"
 #include "kernels/serving/window_values.h"
 #include "kernels/signature/launches.h"
-#include "kernels/value_check.h"
+#include "kernels/views/alignment.h"
 
 namespace tessera::kernels {
 namespace {

@@ -5,7 +5,7 @@
 // Method   see compress_kernel.cpp and cache_entry.cpp
 // Maths    1 / sqrt(mean of squares + norm_eps), IEEE; the rotation by fma; scales by their rule
 
-#include "kernels/all_ops.h"
+#include "kernels/registry/all_ops.h"
 #include "kernels/serving/compress_kernel.h"
 #include "kernels/serving/window_cases.h"
 #include "kernels/serving/window_values.h"

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "kernels/value_check.h"
+#include "kernels/checks/value_check.h"
 
 namespace tessera::kernels::serving {
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <string>
 
+#include "kernels/checks/value_check.h"
 #include "kernels/serving/compress_tables.h"
-#include "kernels/value_check.h"
 
 namespace tessera::kernels::serving {
 namespace {

@@ -15,13 +15,13 @@
 #include <limits>
 #include <optional>
 
-#include "kernels/all_ops.h"
+#include "kernels/checks/value_check.h"
 #include "kernels/moe/expert_score.h"
+#include "kernels/registry/all_ops.h"
 #include "kernels/serving/hash_values.h"
 #include "kernels/signature/case.h"
 #include "kernels/signature/launches.h"
 #include "kernels/signature/op_builder.h"
-#include "kernels/value_check.h"
 
 namespace tessera::kernels {
 namespace {

@@ -7,7 +7,7 @@
 
 #include <optional>
 
-#include "kernels/all_ops.h"
+#include "kernels/registry/all_ops.h"
 #include "kernels/signature/case.h"
 #include "kernels/signature/launches.h"
 #include "kernels/signature/op_builder.h"

@@ -2,9 +2,9 @@
 
 #include <limits>
 
+#include "kernels/checks/value_check.h"
 #include "kernels/serving/select_values.h"
 #include "kernels/serving/value_sort.h"
-#include "kernels/value_check.h"
 
 namespace tessera::kernels::serving {
 

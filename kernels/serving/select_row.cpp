@@ -3,8 +3,8 @@
 #include <functional>
 #include <limits>
 
+#include "kernels/checks/value_check.h"
 #include "kernels/moe/best_expert.h"
-#include "kernels/value_check.h"
 
 namespace tessera::kernels::serving {
 

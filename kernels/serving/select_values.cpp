@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/value_check.h"
+#include "kernels/checks/value_check.h"
 
 namespace tessera::kernels::serving {
 namespace {

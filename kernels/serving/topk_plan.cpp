@@ -8,11 +8,11 @@
 #include <algorithm>
 #include <optional>
 
-#include "kernels/all_ops.h"
+#include "kernels/checks/value_check.h"
+#include "kernels/registry/all_ops.h"
 #include "kernels/signature/case.h"
 #include "kernels/signature/launches.h"
 #include "kernels/signature/op_builder.h"
-#include "kernels/value_check.h"
 
 namespace tessera::kernels {
 namespace {

@@ -25,8 +25,8 @@
 #include <optional>
 
 #include "dsl/builder.h"
-#include "kernels/all_ops.h"
 #include "kernels/jit/target.h"
+#include "kernels/registry/all_ops.h"
 #include "kernels/serving/select_kernel.h"
 #include "kernels/serving/select_values.h"
 #include "kernels/signature/case.h"

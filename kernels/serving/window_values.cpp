@@ -4,9 +4,9 @@
 #include <set>
 #include <string>
 
+#include "kernels/checks/value_check.h"
 #include "kernels/serving/cache_entry.h"
 #include "kernels/serving/compress_tables.h"
-#include "kernels/value_check.h"
 
 namespace tessera::kernels::serving {
 namespace {

@@ -9,11 +9,11 @@
 #include <sstream>
 
 #include "dsl/base/first_use.h"
-#include "kernels/dry_call.h"
 #include "kernels/jit/recording.h"
 #include "kernels/jit/tune.h"
 #include "kernels/signature/case.h"
 #include "kernels/signature/table.h"
+#include "kernels/views/dry_call.h"
 
 namespace tessera::kernels {
 namespace {

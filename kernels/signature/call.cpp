@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <numeric>
 
-#include "kernels/alignment.h"
-#include "kernels/quant/scale_layout.h"
+#include "kernels/signature/scale_layout.h"
+#include "kernels/views/alignment.h"
 
 namespace tessera::kernels {
 int64_t Call::stored_columns(Packing packing, int64_t columns) {

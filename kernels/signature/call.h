@@ -8,9 +8,9 @@
 #include <string_view>
 #include <vector>
 
-#include "kernels/arg_check.h"
 #include "kernels/call_types.h"
-#include "kernels/signature/op.h"
+#include "kernels/checks/arg_check.h"
+#include "kernels/signature/op_definition.h"
 #include "kernels/signature/scale_blocks.h"
 
 namespace tessera::kernels {

@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <functional>
 
+#include "kernels/checks/value_check.h"
 #include "kernels/signature/call.h"
-#include "kernels/value_check.h"
 
 namespace tessera::kernels {
 

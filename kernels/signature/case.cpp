@@ -10,7 +10,7 @@
 
 #include "dsl/base/nearest_name.h"
 #include "kernels/op.h"
-#include "kernels/param_grammar.h"
+#include "kernels/signature/param_grammar.h"
 #include "kernels/signature/scale_blocks.h"
 #include "kernels/signature/table.h"
 

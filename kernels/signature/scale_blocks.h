@@ -4,7 +4,7 @@
 #include <string>
 
 #include "kernels/call_types.h"
-#include "kernels/quant/scale_layout.h"
+#include "kernels/signature/scale_layout.h"
 #include "kernels/signature/signature.h"
 
 namespace tessera::kernels {

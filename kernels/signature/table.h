@@ -2,7 +2,7 @@
 // Makes the rows of the registry from ops.
 
 #include "kernels/signature/call.h"
-#include "kernels/signature/op.h"
+#include "kernels/signature/op_definition.h"
 
 namespace tessera::kernels {
 

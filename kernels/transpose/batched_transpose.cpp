@@ -9,10 +9,10 @@
 #include <numeric>
 
 #include "dsl/builder.h"
-#include "kernels/alignment.h"
-#include "kernels/all_ops.h"
 #include "kernels/jit/tune.h"
+#include "kernels/registry/all_ops.h"
 #include "kernels/signature/launches.h"
+#include "kernels/views/alignment.h"
 
 namespace tessera::kernels {
 namespace {

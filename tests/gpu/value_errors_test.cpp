@@ -1,9 +1,9 @@
 // Values that break a caller's promise, on the GPU: the op does the safe thing, and whoever asks is
 // told.
 
+#include "kernels/checks/value_check.h"
 #include "kernels/jit/jit.h"
 #include "kernels/op.h"
-#include "kernels/value_check.h"
 #include "tests/support/catch.h"
 #include "tests/support/device_tensor.h"
 #include "tests/support/ops/promise_cases.h"

@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "dsl/builder.h"
-#include "kernels/dry_call.h"
 #include "kernels/jit/jit.h"
 #include "kernels/jit/prepare.h"
 #include "kernels/op.h"
+#include "kernels/views/dry_call.h"
 #include "tests/kernels/on_fakes.h"
 #include "tests/support/catch.h"
 

@@ -5,8 +5,8 @@
 #include <map>
 #include <numeric>
 
+#include "kernels/checks/value_check.h"
 #include "kernels/op.h"
-#include "kernels/value_check.h"
 #include "tests/support/catch.h"
 #include "tests/support/compare.h"
 #include "tests/support/ops/run_op.h"

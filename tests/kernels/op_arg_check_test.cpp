@@ -2,7 +2,7 @@
 
 #include <functional>
 
-#include "kernels/arg_check.h"
+#include "kernels/checks/arg_check.h"
 #include "kernels/op.h"
 #include "tests/support/catch.h"
 

@@ -7,8 +7,8 @@
 #include <map>
 #include <optional>
 
+#include "kernels/checks/value_check.h"
 #include "kernels/op.h"
-#include "kernels/value_check.h"
 #include "tests/support/catch.h"
 #include "tests/support/each_family.h"
 #include "tests/support/ops/mutations.h"

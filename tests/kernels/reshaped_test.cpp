@@ -1,4 +1,4 @@
-#include "kernels/reshaped.h"
+#include "kernels/views/reshaped.h"
 
 #include <string>
 

@@ -15,12 +15,12 @@
 
 #include "dsl/base/error.h"
 #include "dsl/builder.h"
-#include "kernels/dry_call.h"
 #include "kernels/jit/count_scope.h"
 #include "kernels/jit/jit.h"
 #include "kernels/jit/prepare.h"
 #include "kernels/op.h"
 #include "kernels/ops.h"
+#include "kernels/views/dry_call.h"
 #include "runtime/cache/tuned.h"
 #include "tests/kernels/on_fakes.h"
 #include "tests/runtime/scratch_folder.h"

@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "dsl/base/error.h"
-#include "kernels/dry_call.h"
 #include "kernels/jit/tune_check.h"
 #include "kernels/op.h"
+#include "kernels/views/dry_call.h"
 #include "kernels/warm_up.h"
 #include "runtime/cache/tuned.h"
 #include "runtime/nvrtc/nvrtc.h"

@@ -1,9 +1,9 @@
 // Values that break a promise: CPU calls are told, by the name of the tensor; without the checks they
 // do what a GPU does.
 
+#include "kernels/checks/value_check.h"
 #include "kernels/jit/jit.h"
 #include "kernels/op.h"
-#include "kernels/value_check.h"
 #include "tests/support/catch.h"
 #include "tests/support/ops/op_errors.h"
 #include "tests/support/ops/promise_cases.h"

@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/dry_call.h"
 #include "kernels/signature/case.h"
 #include "kernels/signature/table.h"
+#include "kernels/views/dry_call.h"
 #include "tests/runtime/fake_process.h"
 #include "tests/runtime/scratch_folder.h"
 #include "tests/support/catch.h"

@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "dsl/base/error.h"
-#include "kernels/dry_call.h"
 #include "kernels/jit/prepare.h"
 #include "kernels/op.h"
+#include "kernels/views/dry_call.h"
 #include "runtime/cache/sha256.h"
 #include "runtime/driver/device.h"
 #include "runtime/image.h"

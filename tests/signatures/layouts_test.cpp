@@ -9,9 +9,9 @@
 #include <set>
 
 #include "dsl/base/error.h"
+#include "kernels/checks/value_check.h"
 #include "kernels/jit/jit.h"
 #include "kernels/op.h"
-#include "kernels/value_check.h"
 #include "tests/support/catch.h"
 #include "tests/support/ops/op_cases.h"
 

@@ -13,7 +13,7 @@
 
 #include "dsl/base/error.h"
 #include "dsl/base/printable.h"
-#include "kernels/param_grammar.h"
+#include "kernels/signature/param_grammar.h"
 #include "tests/signatures/random_call.h"
 #include "tests/support/catch.h"
 #include "tests/tools/program.h"

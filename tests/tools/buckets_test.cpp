@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <set>
 
-#include "kernels/all_ops.h"
+#include "kernels/registry/all_ops.h"
 #include "kernels/signature/case.h"
 #include "kernels/signature/table.h"
 #include "tests/support/catch.h"

@@ -6,7 +6,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "kernels/all_ops.h"
+#include "kernels/registry/all_ops.h"
 #include "tests/support/catch.h"
 #include "tests/support/places.h"
 

@@ -1,6 +1,6 @@
 #include "tests/tools/fake_op.h"
 
-#include "kernels/arg_check.h"
+#include "kernels/checks/arg_check.h"
 
 namespace tessera::tests {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "dsl/base/error.h"
 #include "kernels/jit/count_scope.h"
-#include "kernels/param_grammar.h"
+#include "kernels/signature/param_grammar.h"
 #include "tests/support/catch.h"
 #include "tests/tools/fake_op.h"
 #include "tools/lib/calls/random_tensor.h"

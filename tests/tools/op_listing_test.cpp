@@ -8,9 +8,9 @@
 #include <set>
 
 #include "dsl/base/error.h"
-#include "kernels/all_ops.h"
-#include "kernels/dry_call.h"
+#include "kernels/registry/all_ops.h"
 #include "kernels/signature/table.h"
+#include "kernels/views/dry_call.h"
 #include "tests/support/catch.h"
 #include "tests/support/places.h"
 #include "tests/tools/fake_op.h"

@@ -7,7 +7,7 @@
 
 #include "dsl/base/error.h"
 #include "dsl/builder.h"
-#include "kernels/param_grammar.h"
+#include "kernels/signature/param_grammar.h"
 #include "tests/support/catch.h"
 #include "tools/lib/calls/example.h"
 #include "tools/lib/calls/kernel_op.h"

@@ -8,7 +8,7 @@
 
 #include "kernels/jit/jit.h"
 #include "kernels/op.h"
-#include "kernels/param_grammar.h"
+#include "kernels/signature/param_grammar.h"
 #include "tools/lib/calls/op_call.h"
 #include "tools/lib/own_kernel.h"
 #include "tools/lib/safetensors.h"

@@ -15,7 +15,7 @@
 #include "dsl/ir/tile.h"
 #include "kernels/jit/target.h"
 #include "kernels/op.h"
-#include "kernels/param_grammar.h"
+#include "kernels/signature/param_grammar.h"
 #include "runtime/driver/device.h"
 #include "runtime/nvrtc/compile.h"
 #include "runtime/options.h"

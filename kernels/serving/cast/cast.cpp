@@ -12,11 +12,11 @@
 #include <optional>
 #include <string>
 
-#include "kernels/alignment.h"
-#include "kernels/all_ops.h"
+#include "kernels/registry/all_ops.h"
 #include "kernels/serving/cast/random_round.h"
 #include "kernels/signature/case.h"
 #include "kernels/signature/launches.h"
+#include "kernels/views/alignment.h"
 
 namespace tessera::kernels {
 namespace {

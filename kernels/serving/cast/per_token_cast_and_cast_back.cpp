@@ -9,11 +9,11 @@
 #include <functional>
 #include <limits>
 
-#include "kernels/alignment.h"
-#include "kernels/all_ops.h"
 #include "kernels/quant/scale_factor.h"
+#include "kernels/registry/all_ops.h"
 #include "kernels/signature/case.h"
 #include "kernels/signature/launches.h"
+#include "kernels/views/alignment.h"
 
 namespace tessera::kernels {
 namespace {

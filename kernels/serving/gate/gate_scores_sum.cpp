@@ -9,12 +9,12 @@
 
 #include <algorithm>
 
-#include "kernels/all_ops.h"
 #include "kernels/moe/expert_row.h"
-#include "kernels/quant/scale_layout.h"
+#include "kernels/registry/all_ops.h"
 #include "kernels/serving/gate/gate_row.h"
 #include "kernels/signature/case.h"
 #include "kernels/signature/launches.h"
+#include "kernels/signature/scale_layout.h"
 
 namespace tessera::kernels {
 namespace {

@@ -12,12 +12,12 @@
 #include <algorithm>
 #include <optional>
 
-#include "kernels/all_ops.h"
+#include "kernels/checks/value_check.h"
 #include "kernels/moe/expert_row.h"
+#include "kernels/registry/all_ops.h"
 #include "kernels/serving/gate/gate_row.h"
 #include "kernels/signature/case.h"
 #include "kernels/signature/launches.h"
-#include "kernels/value_check.h"
 
 namespace tessera::kernels {
 namespace {

@@ -13,11 +13,11 @@
 #include <limits>
 #include <optional>
 
-#include "kernels/all_ops.h"
 #include "kernels/moe/best_expert.h"
 #include "kernels/moe/expert_place.h"
 #include "kernels/moe/expert_row.h"
 #include "kernels/moe/router_values.h"
+#include "kernels/registry/all_ops.h"
 #include "kernels/signature/case.h"
 #include "kernels/signature/launches.h"
 

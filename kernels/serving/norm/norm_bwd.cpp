@@ -18,12 +18,12 @@
 #include <string>
 #include <utility>
 
-#include "kernels/alignment.h"
-#include "kernels/all_ops.h"
-#include "kernels/quant/scale_layout.h"
+#include "kernels/registry/all_ops.h"
 #include "kernels/serving/norm/norm_row.h"
 #include "kernels/signature/case.h"
 #include "kernels/signature/launches.h"
+#include "kernels/signature/scale_layout.h"
+#include "kernels/views/alignment.h"
 
 namespace tessera::kernels {
 namespace {

@@ -1,6 +1,6 @@
 // norm_fwd: root mean square norm of rows, after an optional addition: norm_kernel.cpp.
 
-#include "kernels/all_ops.h"
+#include "kernels/registry/all_ops.h"
 #include "kernels/serving/norm/norm_kernel.h"
 
 namespace tessera::kernels {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <string>
 
-#include "kernels/all_ops.h"
+#include "kernels/registry/all_ops.h"
 #include "kernels/serving/norm/norm_kernel.h"
 
 namespace tessera::kernels {

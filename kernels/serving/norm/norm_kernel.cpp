@@ -18,9 +18,9 @@
 #include <string>
 #include <utility>
 
-#include "kernels/alignment.h"
 #include "kernels/quant/scale_access.h"
 #include "kernels/serving/norm/norm_row.h"
+#include "kernels/views/alignment.h"
 
 namespace tessera::kernels::serving {
 

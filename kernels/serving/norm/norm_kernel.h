@@ -1,8 +1,8 @@
 #pragma once
 // The kernel of norm_fwd and norm_fwd_and_per_token_cast.
 
-#include "kernels/quant/scale_layout.h"
 #include "kernels/signature/launches.h"
+#include "kernels/signature/scale_layout.h"
 
 namespace tessera::kernels::serving {
 

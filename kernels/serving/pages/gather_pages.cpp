@@ -4,7 +4,7 @@
 // Method   one thread per index. A few bytes per index: the bound is the latency of two dependent loads.
 // Maths    page_table[row, index / page_size] * page_size + index % page_size
 
-#include "kernels/all_ops.h"
+#include "kernels/registry/all_ops.h"
 #include "kernels/serving/pages/page_place.h"
 #include "kernels/signature/case.h"
 #include "kernels/signature/launches.h"

@@ -5,8 +5,8 @@
 #include <string>
 
 #include "dsl/builder.h"
+#include "kernels/checks/value_check.h"
 #include "kernels/signature/call.h"
-#include "kernels/value_check.h"
 
 namespace tessera::kernels::serving {
 

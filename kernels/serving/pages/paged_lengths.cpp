@@ -4,11 +4,11 @@
 // Method   one thread per request; the bound is the latency of one load and one store.
 // Maths    compressed = length / ratio, blocks = ceil(compressed / page_size)
 
-#include "kernels/all_ops.h"
+#include "kernels/checks/value_check.h"
+#include "kernels/registry/all_ops.h"
 #include "kernels/signature/case.h"
 #include "kernels/signature/launches.h"
 #include "kernels/signature/op_builder.h"
-#include "kernels/value_check.h"
 
 namespace tessera::kernels {
 namespace {

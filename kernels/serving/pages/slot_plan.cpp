@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/all_ops.h"
+#include "kernels/registry/all_ops.h"
 #include "kernels/serving/pages/page_place.h"
 #include "kernels/signature/case.h"
 #include "kernels/signature/launches.h"

@@ -3,7 +3,7 @@
 #include <functional>
 #include <string>
 
-#include "kernels/value_check.h"
+#include "kernels/checks/value_check.h"
 
 namespace tessera::kernels::serving {
 

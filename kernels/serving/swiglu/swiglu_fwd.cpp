@@ -12,13 +12,13 @@
 #include <cstdint>
 #include <optional>
 
-#include "kernels/alignment.h"
-#include "kernels/all_ops.h"
 #include "kernels/quant/clamp_count.h"
 #include "kernels/quant/gated.h"
-#include "kernels/reshaped.h"
+#include "kernels/registry/all_ops.h"
 #include "kernels/serving/swiglu/swiglu_call.h"
 #include "kernels/signature/case.h"
+#include "kernels/views/alignment.h"
+#include "kernels/views/reshaped.h"
 
 namespace tessera::kernels {
 namespace {

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "kernels/checks/value_check.h"
 #include "kernels/jit/prepare.h"
 #include "kernels/op.h"
-#include "kernels/value_check.h"
 #include "runtime/driver/device.h"
 #include "runtime/driver/memory.h"
 #include "tests/gpu/acceptance/graphs.h"

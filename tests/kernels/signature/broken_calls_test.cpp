@@ -5,9 +5,9 @@
 
 #include <functional>
 
-#include "kernels/all_ops.h"
-#include "kernels/arg_check.h"
+#include "kernels/checks/arg_check.h"
 #include "kernels/op.h"
+#include "kernels/registry/all_ops.h"
 #include "kernels/signature/table.h"
 #include "tests/support/catch.h"
 #include "tests/support/ops/bench_inputs.h"

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "kernels/all_ops.h"
+#include "kernels/registry/all_ops.h"
 #include "kernels/signature/table.h"
 #include "tests/support/catch.h"
 

@@ -5,8 +5,8 @@
 #include <limits>
 #include <set>
 
-#include "kernels/all_ops.h"
 #include "kernels/op.h"
+#include "kernels/registry/all_ops.h"
 #include "kernels/signature/table.h"
 #include "tests/support/catch.h"
 #include "tests/support/ops/bench_inputs.h"

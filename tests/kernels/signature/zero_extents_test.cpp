@@ -7,8 +7,8 @@
 #include <set>
 #include <sstream>
 
-#include "kernels/all_ops.h"
 #include "kernels/op.h"
+#include "kernels/registry/all_ops.h"
 #include "kernels/signature/table.h"
 #include "tests/support/catch.h"
 #include "tests/support/ops/op_cases.h"

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/value_check.h"
+#include "kernels/checks/value_check.h"
 #include "tests/support/catch.h"
 #include "tests/support/ops/op_cases.h"
 

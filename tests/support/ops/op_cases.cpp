@@ -5,7 +5,7 @@
 #include <exception>
 
 #include "dsl/base/error.h"
-#include "kernels/value_check.h"
+#include "kernels/checks/value_check.h"
 
 namespace tessera::test {
 namespace {

@@ -1,7 +1,7 @@
 #include "tests/support/ops/op_errors.h"
 
 #include "dsl/base/error.h"
-#include "kernels/arg_check.h"
+#include "kernels/checks/arg_check.h"
 #include "kernels/op.h"
 
 namespace tessera::test {

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "kernels/arg_check.h"
+#include "kernels/checks/arg_check.h"
 #include "kernels/jit/jit.h"
 #include "kernels/op.h"
 #include "tests/support/device_tensor.h"

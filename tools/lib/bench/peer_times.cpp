@@ -10,7 +10,7 @@
 #include <sstream>
 
 #include "dsl/base/error.h"
-#include "kernels/all_ops.h"
+#include "kernels/registry/all_ops.h"
 #include "kernels/signature/case.h"
 #include "kernels/signature/table.h"
 #include "tools/lib/files/input_file.h"

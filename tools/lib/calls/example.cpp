@@ -6,9 +6,9 @@
 #include <algorithm>
 
 #include "dsl/base/error.h"
-#include "kernels/arg_check.h"
-#include "kernels/dry_call.h"
-#include "kernels/param_grammar.h"
+#include "kernels/checks/arg_check.h"
+#include "kernels/signature/param_grammar.h"
+#include "kernels/views/dry_call.h"
 #include "tools/lib/calls/tensor_placement.h"
 
 namespace tessera::tools {

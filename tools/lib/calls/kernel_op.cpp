@@ -14,12 +14,12 @@
 
 #include "codegen/tile_ir/effects.h"
 #include "dsl/base/error.h"
-#include "kernels/dry_call.h"
 #include "kernels/jit/host_expr.h"
 #include "kernels/jit/jit.h"
 #include "kernels/jit/plan.h"
 #include "kernels/jit/view_check.h"
-#include "kernels/param_grammar.h"
+#include "kernels/signature/param_grammar.h"
+#include "kernels/views/dry_call.h"
 
 namespace tessera::tools {
 namespace {

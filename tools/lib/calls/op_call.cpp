@@ -7,9 +7,9 @@
 #include <new>
 
 #include "dsl/base/error.h"
-#include "kernels/arg_check.h"
-#include "kernels/dry_call.h"
+#include "kernels/checks/arg_check.h"
 #include "kernels/jit/prepare.h"
+#include "kernels/views/dry_call.h"
 #include "tools/lib/calls/random_tensor.h"
 #include "tools/lib/calls/tensor_placement.h"
 

@@ -10,7 +10,7 @@
 
 #include "dsl/base/error.h"
 #include "dsl/base/nearest_name.h"
-#include "kernels/all_ops.h"
+#include "kernels/registry/all_ops.h"
 #include "kernels/signature/table.h"
 #include "tools/lib/text/text_table.h"
 

@@ -238,8 +238,8 @@ std::string cpp_header(const std::vector<const Op*>& ops) {
 
 std::string cpp_source(const std::vector<const Op*>& ops) {
   std::string text = fmt::format(
-      "{}\n#include \"kernels/ops.h\"\n\n#include \"kernels/all_ops.h\"\n"
-      "#include \"kernels/op_call.h\"\n#include \"kernels/signature/table.h\"\n\n"
+      "{}\n#include \"kernels/ops.h\"\n\n#include \"kernels/op_call.h\"\n"
+      "#include \"kernels/registry/all_ops.h\"\n#include \"kernels/signature/table.h\"\n\n"
       "namespace tessera::kernels {{\n",
       kNotice);
   for (const ParamRule* param : enums(ops)) {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "kernels/op.h"
-#include "kernels/signature/op.h"
+#include "kernels/signature/op_definition.h"
 
 namespace tessera::tools {
 

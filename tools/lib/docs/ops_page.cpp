@@ -7,8 +7,8 @@
 #include <cctype>
 
 #include "dsl/base/error.h"
-#include "kernels/all_ops.h"
 #include "kernels/op.h"
+#include "kernels/registry/all_ops.h"
 #include "kernels/signature/table.h"
 #include "tools/lib/calls/op_listing.h"
 #include "tools/lib/docs/cpp_interface.h"

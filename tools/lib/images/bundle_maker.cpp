@@ -11,9 +11,9 @@
 #include <utility>
 
 #include "dsl/base/error.h"
-#include "kernels/dry_call.h"
 #include "kernels/jit/prepare.h"
 #include "kernels/jit/tune.h"
+#include "kernels/views/dry_call.h"
 #include "runtime/cache/folder.h"
 #include "runtime/parallel.h"
 #include "runtime/record.h"

@@ -9,9 +9,9 @@
 #include <set>
 #include <utility>
 
-#include "kernels/dry_call.h"
 #include "kernels/jit/tune_check.h"
-#include "kernels/param_grammar.h"
+#include "kernels/signature/param_grammar.h"
+#include "kernels/views/dry_call.h"
 #include "runtime/request.h"
 #include "runtime/runtime.h"
 #include "tools/lib/calls/op_call.h"

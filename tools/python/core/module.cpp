@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "dsl/base/error.h"
-#include "kernels/all_ops.h"
 #include "kernels/op.h"
+#include "kernels/registry/all_ops.h"
 #include "kernels/signature/table.h"
 #include "tools/python/core/arguments.h"
 #include "tools/python/core/buffer.h"

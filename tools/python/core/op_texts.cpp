@@ -4,9 +4,9 @@
 #include <regex>
 
 #include "dsl/base/error.h"
-#include "kernels/all_ops.h"
 #include "kernels/jit/prepare.h"
 #include "kernels/op.h"
+#include "kernels/registry/all_ops.h"
 #include "kernels/signature/table.h"
 #include "tools/lib/calls/op_call.h"
 #include "tools/lib/calls/op_listing.h"

@@ -1,4 +1,4 @@
-#include "kernels/param_grammar.h"
+#include "kernels/signature/param_grammar.h"
 
 #include <fmt/format.h>
 

@@ -1,6 +1,6 @@
 // The list of all ops.
 
-#include "kernels/all_ops.h"
+#include "kernels/registry/all_ops.h"
 
 #include "dsl/base/first_use.h"
 #include "kernels/op.h"
@@ -31,7 +31,7 @@ const std::vector<const Op*>& all_ops() {
   return g_all_ops.get([] {
     auto* list = new std::vector<const Op*>;
 #define OP(name) list->push_back(&name##_op)
-#include "kernels/op_list.h"
+#include "kernels/registry/op_list.h"
 #undef OP
     return list;
   });

@@ -1,4 +1,4 @@
-#include "kernels/arg_check.h"
+#include "kernels/checks/arg_check.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

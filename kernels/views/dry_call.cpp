@@ -1,4 +1,4 @@
-#include "kernels/dry_call.h"
+#include "kernels/views/dry_call.h"
 
 #include <cstdint>
 #include <string>

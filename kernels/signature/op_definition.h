@@ -6,6 +6,7 @@
 #include <initializer_list>
 #include <string_view>
 
+#include "kernels/op_arguments.h"
 #include "kernels/signature/signature.h"
 
 namespace tessera::kernels {
@@ -13,7 +14,6 @@ namespace tessera::kernels {
 class Call;
 class Case;
 class Launches;
-using Stream = void*;
 
 /// A value of a call that its signature calls as "name()".
 struct CallFunction {

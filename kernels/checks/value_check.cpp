@@ -1,4 +1,4 @@
-#include "kernels/value_check.h"
+#include "kernels/checks/value_check.h"
 
 #include <cstring>
 

@@ -3,12 +3,12 @@
 
 #include <vector>
 
-#include "kernels/signature/op.h"
+#include "kernels/signature/op_definition.h"
 
 namespace tessera::kernels {
 
 #define OP(name) extern const Op name##_op
-#include "kernels/op_list.h"
+#include "kernels/registry/op_list.h"
 #undef OP
 
 /// All ops, in the order of the contract.

@@ -1,4 +1,4 @@
-#include "kernels/quant/scale_layout.h"
+#include "kernels/signature/scale_layout.h"
 
 namespace tessera::kernels {
 namespace {

@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "kernels/arg_check.h"
+#include "kernels/checks/arg_check.h"
 
 namespace tessera::kernels {
 

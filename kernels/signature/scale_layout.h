@@ -8,8 +8,8 @@
 //
 // Padding rows and unused bytes belong to the tensor and are 0.
 
-#include "kernels/arg_check.h"
 #include "kernels/call_types.h"
+#include "kernels/checks/arg_check.h"
 #include "kernels/op_arguments.h"
 
 namespace tessera::kernels {
