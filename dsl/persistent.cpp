@@ -11,7 +11,7 @@
 //                    shared axis
 //
 // Numbers are i32 where the host knows the extents: it refuses a launch whose tiles, together with one step behind
-// them, are too many (kernels/jit/plan.cpp, check_walk), so that no product of extents wraps in the kernel. Extents that
+// them, are too many (kernels/jit/argument_binder.cpp, check_walk), so that no product of extents wraps in the kernel. Extents that
 // only the kernel knows may be anything: one axis ends at its extent whatever the step (the loop is an ordinary
 // serial one), and two axes, or blocks that share, are numbered in i64. A negative extent has no tiles.
 

@@ -25,7 +25,7 @@ void Emitter::print(const AsyncCopy& copy) {
                 "an asynchronous copy that converts or skips");
   const std::string guard =
       copy.from.guard ? expressions_.index(copy.from.guard) + ", " : std::string();
-  // A hint of the source is left to the launch (kernels/jit/plan.h): before 13.4 the compiler makes
+  // A hint of the source is left to the launch (kernels/jit/argument_binder.h): before 13.4 the compiler makes
   // an illegal instruction of some copies with a cache policy.
   const std::string& function =
       expressions_.call(copy.from.guard ? "copy_async_or_zero" : "copy_async");

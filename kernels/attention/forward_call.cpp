@@ -50,7 +50,7 @@ const jit::TuneSpace& tune_space() {
 ForwardTile pick_tile(const Call& c, const ForwardSpec& s) {
   const bool is_aligned = s.q_vector == kWidest && s.k_vector == kWidest && s.v_vector == kWidest &&
                           s.out_vector == kWidest;
-  if (s.width != 96 && is_aligned && jit::has_group_products(c.device())) {
+  if (s.width != 96 && is_aligned && jit::has_wgmma(c.device())) {
     const jit::TuneChoice t = jit::choose(c.op().name, tune_space(),
                                           {.spec = {{"width", s.width},
                                                     {"value_width", s.value_width},

@@ -1,11 +1,12 @@
 #include "kernels/checks/value_check.h"
 
 #include <cstring>
+#include <utility>
+
+#include "kernels/jit/call_context.h"
 
 namespace tessera::kernels {
 namespace {
-
-thread_local int unchecked_depth = 0;
 
 Dims place_of(const TensorView& view, int64_t element) {
   Dims place = view.shape;
@@ -26,7 +27,7 @@ int64_t load(const std::byte* address) {
 }  // namespace
 
 bool values_are_checked(const TensorView& view) {
-  return unchecked_depth == 0 && !is_absent(view) && !view.device.is_cuda();
+  return !jit::call_context().takes_any_values && !is_absent(view) && !view.device.is_cuda();
 }
 
 int64_t integer_at(const TensorView& view, int64_t element) {
@@ -56,11 +57,10 @@ void require_values(const ArgCheck& check, std::string_view name, const TensorVi
   }
 }
 
-UncheckedValues::UncheckedValues() {
-  ++unchecked_depth;
-}
+UncheckedValues::UncheckedValues()
+    : before_(std::exchange(jit::call_context().takes_any_values, true)) {}
 UncheckedValues::~UncheckedValues() {
-  --unchecked_depth;
+  jit::call_context().takes_any_values = before_;
 }
 
 }  // namespace tessera::kernels

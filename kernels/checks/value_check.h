@@ -39,6 +39,9 @@ class UncheckedValues {
   ~UncheckedValues();
   UncheckedValues(const UncheckedValues&) = delete;
   UncheckedValues& operator=(const UncheckedValues&) = delete;
+
+ private:
+  const bool before_;
 };
 
 }  // namespace tessera::kernels

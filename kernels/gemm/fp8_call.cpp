@@ -53,7 +53,7 @@ void add_fp8(const Call& c, Launches& go, Groups groups) {
   s.out_vector = vector_of(out);
   s.n_multiple = multiple_of(c["N"], kWidest / bytes(out.dtype));
   const bool is_aligned = s.a_vector == kWidest && s.b_vector == kWidest;
-  const bool by_roles = s.has_depth != 0 && is_aligned && jit::has_group_products(c.device());
+  const bool by_roles = s.has_depth != 0 && is_aligned && jit::has_wgmma(c.device());
   const int64_t rows = rows_to_expect(c, groups);
   s.tile =
       by_roles ? soonest(out.shape[0], rows, c["N"], fp8_tiles(groups), kFp8Fixed) : kPipelined;

@@ -43,7 +43,7 @@ constexpr int64_t kWidest = 8;                     // elements of a 16-byte vect
 
 Tile pick_tile(const Call& c, const Bf16Spec& s) {
   const bool is_aligned = s.a.vector == kWidest && s.b.vector == kWidest;
-  if (s.has_depth == 0 || !is_aligned || !jit::has_group_products(c.device())) return kPipelined;
+  if (s.has_depth == 0 || !is_aligned || !jit::has_wgmma(c.device())) return kPipelined;
   for (const Tile& tile : gemm::kBf16Swapped) {
     if (c["M"] <= tile.columns && s.a.by_column == 0) return tile;
   }

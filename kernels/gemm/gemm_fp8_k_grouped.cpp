@@ -42,7 +42,7 @@ void launches(const Call& c, Launches& go) {
   s.b = gemm::operand_of(b);
   const bool is_aligned = s.a.vector == kWidest && s.b.vector == kWidest;
   const bool is_by_row = s.a.by_column == 0 && s.b.by_column == 0;
-  const bool by_roles = is_aligned && is_by_row && jit::has_group_products(c.device());
+  const bool by_roles = is_aligned && is_by_row && jit::has_wgmma(c.device());
   s.tile = by_roles ? kByRoles : kPipelined;
   // Tensor copies know where a matrix ends; other copies take vectors that lie wholly inside.
   s.m_multiple = s.a.by_column != 0 ? gemm::multiple_of(c["M"], kWidest) : 1;

@@ -24,6 +24,7 @@
 
 #include "dsl/base/error.h"
 #include "kernels/call_types.h"
+#include "kernels/jit/call_context.h"
 #include "runtime/driver/device.h"
 
 namespace tessera::kernels::jit {
@@ -118,21 +119,21 @@ std::vector<CallCopy::Range> CallCopy::ranges_of(const std::function<void()>& ca
                                                  Launches& noted) {
   std::vector<Range> ranges;
   const std::function<void(NotedLaunch)> note = [&](NotedLaunch launch) {
-    const Prepared& prepared = *launch.prepared;
+    const ReadyKernel& ready = *launch.ready;
     if (copies && noted.empty()) {
-      device_ = prepared.device;
-      driver_ = prepared.on_device ? prepared.on_device->driver : nullptr;
+      device_ = ready.device;
+      driver_ = ready.on_device ? ready.on_device->driver : nullptr;
     }
-    if (prepared.device != device_) {
+    if (ready.device != device_) {
       throw Error({.kind = ErrorKind::argument,
-                   .op = prepared.op,
+                   .op = ready.op,
                    .what = "the kernels of one call run on several devices",
                    .expected = "all on " + to_string(device_),
-                   .got = "one on " + to_string(prepared.device)});
+                   .got = "one on " + to_string(ready.device)});
     }
     for (size_t i = 0; i < launch.tensors.size(); ++i) {
       if (launch.tensors[i].span_bytes() == 0 || is_absent(launch.tensors[i])) continue;
-      add(ranges, launch.tensors[i], prepared.plan.is_output(i), copies);
+      add(ranges, launch.tensors[i], ready.binder.is_output(i), copies);
     }
     noted.push_back(std::move(launch));
   };

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "dsl/base/tensor_view.h"
-#include "kernels/jit/prepared.h"
+#include "kernels/jit/ready_kernel.h"
 #include "kernels/op_arguments.h"
 #include "runtime/driver/driver.h"
 

@@ -1,18 +1,14 @@
 #include "kernels/jit/count_scope.h"
 
-namespace tessera::kernels::jit {
-namespace {
-thread_local CountScope* innermost = nullptr;
-}
+#include <utility>
 
-CountScope::CountScope() : outer_(innermost) {
-  innermost = this;
-}
+#include "kernels/jit/call_context.h"
+
+namespace tessera::kernels::jit {
+
+CountScope::CountScope() : outer_(std::exchange(call_context().counts, this)) {}
 CountScope::~CountScope() {
-  innermost = outer_;
-}
-CountScope* CountScope::active() {
-  return innermost;
+  call_context().counts = outer_;
 }
 
 }  // namespace tessera::kernels::jit

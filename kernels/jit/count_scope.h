@@ -27,8 +27,6 @@ class CountScope {
 
   const std::vector<KernelCounts>& kernels() const { return kernels_; }
 
-  /// The innermost scope of this thread, or null.
-  static CountScope* active();
   void add(KernelCounts counts) { kernels_.push_back(std::move(counts)); }
 
  private:

@@ -2,13 +2,13 @@
 
 #include <cstring>
 
-#include "kernels/jit/prepared.h"
+#include "kernels/jit/call_context.h"
 #include "runtime/driver/memory.h"
 
 namespace tessera::kernels::jit {
 
 std::vector<std::byte> bytes_to_host(const TensorView& tensor, Stream stream) {
-  if (call_mode().until != CallMode::Until::done) return {};
+  if (call_context().mode.until != CallMode::Until::done) return {};
   std::vector<std::byte> raw(static_cast<size_t>(tensor.span_bytes()));
   if (raw.empty()) return raw;
   if (!tensor.device.is_cuda()) {

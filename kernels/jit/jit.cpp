@@ -14,11 +14,13 @@
 #include "codegen/cpu/executor.h"
 #include "codegen/cuda/emit.h"
 #include "dsl/base/target_facts.h"
+#include "kernels/jit/argument_binder.h"
+#include "kernels/jit/call_context.h"
 #include "kernels/jit/count_scope.h"
-#include "kernels/jit/lowered.h"
+#include "kernels/jit/lower_kernel.h"
 #include "kernels/jit/op_table.h"
-#include "kernels/jit/plan.h"
-#include "kernels/jit/prepared.h"
+#include "kernels/jit/plan_builder.h"
+#include "kernels/jit/ready_kernel.h"
 #include "kernels/jit/run_op.h"
 #include "kernels/jit/target.h"
 #include "runtime/cache/sha256.h"
@@ -40,35 +42,34 @@ KernelSource source_of(std::string_view op, const codegen::Program& program) {
 // More Specs of one op are rarely intended; usually a Spec contains the number of tokens.
 constexpr int kManySpecs = 64;
 
-struct Known {
-  OpTable<Prepared> table;
+/// All that this process can run.
+struct ReadyKernels {
+  OpTable<ReadyKernel> table;
   std::mutex mutex;                      // guards num_specs
   std::map<std::string, int> num_specs;  // per op
 };
 
-Known& known();
+ReadyKernels& ready_kernels();
 
 void before_fork() {
-  known().table.before_fork();
-  known().mutex.lock();
+  ready_kernels().table.before_fork();
+  ready_kernels().mutex.lock();
 }
 void after_fork() {
-  known().mutex.unlock();
-  known().table.after_fork();
+  ready_kernels().mutex.unlock();
+  ready_kernels().table.after_fork();
 }
 
-Known& known() {
+ReadyKernels& ready_kernels() {
   static auto* made = [] {
     pthread_atfork(before_fork, after_fork, after_fork);
-    return new Known;  // never destroyed: kernels stay loaded
+    return new ReadyKernels;  // never destroyed: kernels stay loaded
   }();
   return *made;
 }
 // Made before any thread starts: otherwise a child of fork could wait forever for a thread that was
 // making it.
-[[maybe_unused]] const Known& made_at_the_start = known();
-
-thread_local std::optional<bool> trap_scope;  // of the innermost TrapScope
+[[maybe_unused]] const ReadyKernels& made_at_the_start = ready_kernels();
 
 Device device_of(std::string_view op, std::span<const TensorView> tensors) {
   const TensorView* first = nullptr;
@@ -86,41 +87,40 @@ Device device_of(std::string_view op, std::span<const TensorView> tensors) {
   return first ? first->device : Device::cpu();
 }
 
-bool wants_traps(Author author) {
-  if (trap_scope) return *trap_scope;
+bool wants_traps(const CallContext& context, Author author) {
+  if (context.traps) return *context.traps;
   return runtime::Runtime::instance().options().traps.value_or(author == Author::caller);
 }
 
-void run_on_cpu(const Prepared& prepared, const Binding& binding,
+void run_on_cpu(const CallContext& context, const ReadyKernel& ready, const Binding& binding,
                 std::span<const TensorView> tensors, Author author) {
   std::vector<codegen::cpu::Argument> arguments;
   for (const TensorView& view : tensors) {
     arguments.emplace_back().tensor = view;
   }
-  for (size_t i = 0; i < prepared.slot_types.size(); ++i) {
+  for (size_t i = 0; i < ready.slot_types.size(); ++i) {
     const int64_t value = binding.slots[i];
     codegen::cpu::Argument& argument = arguments.emplace_back();
     argument.integer = value;
-    const DType type = prepared.slot_types[i];
+    const DType type = ready.slot_types[i];
     if (is_float(type)) argument.number = number_in(value, type);
   }
   codegen::cpu::Options options;
-  options.traps = wants_traps(author);
-  if (facts_of(prepared.program->program().target).has_known_sums) {
+  options.traps = wants_traps(context, author);
+  if (facts_of(ready.program->program().target).has_known_sums) {
     options.arithmetic = codegen::cpu::Arithmetic::target;
   }
-  options.reported = prepared.reported.get();
-  KernelCounts counted{prepared.program->program().name, {}, {}};
-  CountScope* scope = CountScope::active();
-  if (scope) {
+  options.reported = ready.reported.get();
+  KernelCounts counted{ready.program->program().name, {}, {}};
+  if (context.counts != nullptr) {
     options.counts = &counted.counts;
     options.accesses = &counted.accesses;
   }
-  prepared.program->run(arguments, options);
-  if (scope) scope->add(std::move(counted));
+  ready.program->run(arguments, options);
+  if (context.counts != nullptr) context.counts->add(std::move(counted));
 }
 
-void run_on_gpu(const Prepared& prepared, Binding& binding, std::span<const TensorView> tensors,
+void run_on_gpu(const ReadyKernel& ready, Binding& binding, std::span<const TensorView> tensors,
                 Stream stream) {
   // The driver reads as many bytes as the parameter has: the low ones, since the host is
   // little-endian.
@@ -133,45 +133,45 @@ void run_on_gpu(const Prepared& prepared, Binding& binding, std::span<const Tens
     data[t] = is_empty ? none.address({}) : tensors[t].data;
     arguments[t] = &data[t];
   }
-  for (size_t i = 0; i < prepared.slot_types.size(); ++i) {
+  for (size_t i = 0; i < ready.slot_types.size(); ++i) {
     arguments[num_tensors + i] = &binding.slots[i];
   }
   std::array<runtime::TensorMap, kMaxMaps> maps;
   size_t num_maps = 0;
-  for (const KernelParam* param : prepared.maps) {
+  for (const KernelParam* param : ready.maps) {
     maps[num_maps] =
-        runtime::encode_tensor_map(*prepared.on_device, *param, mapped(*param->map, tensors));
-    arguments[num_tensors + prepared.slot_types.size() + num_maps] = &maps[num_maps];
+        runtime::encode_tensor_map(*ready.on_device, *param, mapped(*param->map, tensors));
+    arguments[num_tensors + ready.slot_types.size() + num_maps] = &maps[num_maps];
     ++num_maps;
   }
   const auto [x, y, z] = binding.grid;
-  runtime::launch(*prepared.on_device, {x, y, z}, arguments.data(), stream,
-                  prepared.plan.streamed(tensors));
+  runtime::launch(*ready.on_device, {x, y, z}, arguments.data(), stream,
+                  ready.binder.streamed(tensors));
 }
 
-void run_prepared(const Prepared& prepared, Binding& binding, std::span<const TensorView> tensors,
-                  Stream stream, Author author) {
-  if (prepared.device.is_cuda()) {
-    run_on_gpu(prepared, binding, tensors, stream);
+void run_ready(const CallContext& context, const ReadyKernel& ready, Binding& binding,
+               std::span<const TensorView> tensors, Stream stream, Author author) {
+  if (ready.device.is_cuda()) {
+    run_on_gpu(ready, binding, tensors, stream);
   } else {
-    run_on_cpu(prepared, binding, tensors, author);
+    run_on_cpu(context, ready, binding, tensors, author);
   }
 }
 
-void finish_call(const Prepared& prepared, Binding& binding, std::span<const TensorView> tensors,
-                 Stream stream, Author author) {
-  const CallMode& mode = call_mode();
+void finish_call(const CallContext& context, const ReadyKernel& ready, Binding& binding,
+                 std::span<const TensorView> tensors, Stream stream, Author author) {
+  const CallMode& mode = context.mode;
   if (binding.empty) return;
-  if (mode.recorder) mode.recorder->add(prepared, binding, tensors);
-  if (mode.note) (*mode.note)({&prepared, binding, {tensors.begin(), tensors.end()}, author});
+  if (mode.plan) mode.plan->add(ready, binding, tensors);
+  if (mode.note) (*mode.note)({&ready, binding, {tensors.begin(), tensors.end()}, author});
   if (mode.until != CallMode::Until::done) return;
-  run_prepared(prepared, binding, tensors, stream, author);
+  run_ready(context, ready, binding, tensors, stream, author);
 }
 
 void count_spec(const std::string& op) {
   {
-    const std::lock_guard lock(known().mutex);
-    if (++known().num_specs[op] != kManySpecs) return;
+    const std::lock_guard lock(ready_kernels().mutex);
+    if (++ready_kernels().num_specs[op] != kManySpecs) return;
   }
   runtime::Runtime::instance().warn_once(
       "specs " + op, fmt::format("{}: {} different kernels in this process; something that varies "
@@ -180,18 +180,18 @@ void count_spec(const std::string& op) {
 }
 
 // The key found the binary, in this process or on disk, so its parameters must be those of the
-// plan.
-void check_parameters(const Plan& plan, const Prepared& prepared) {
-  const runtime::Image& image = *prepared.on_device->image;
-  const size_t names = plan.parameter_names().size(), maps = prepared.maps.size();
+// declaration.
+void check_parameters(const ArgumentBinder& binder, const ReadyKernel& ready) {
+  const runtime::Image& image = *ready.on_device->image;
+  const size_t names = binder.parameter_names().size(), maps = ready.maps.size();
   TESSERA_CHECK(
       names + maps == image.params.size() && maps <= kMaxMaps && names + maps <= kMaxArguments,
-      plan.op() + ": the compiled kernel has other parameters than its declaration");
-  for (const KernelParam* map : prepared.maps) {
+      binder.op() + ": the compiled kernel has other parameters than its declaration");
+  for (const KernelParam* map : ready.maps) {
     const int tensor = map->map->tensor;
     TESSERA_CHECK(
-        tensor == TensorMapParam::kNoTensor || static_cast<size_t>(tensor) < plan.num_tensors(),
-        plan.op() + ": the compiled kernel maps what is no tensor");
+        tensor == TensorMapParam::kNoTensor || static_cast<size_t>(tensor) < binder.num_tensors(),
+        binder.op() + ": the compiled kernel maps what is no tensor");
   }
 }
 
@@ -207,7 +207,8 @@ std::string digest_of(const std::string& text) {
   return runtime::to_hex(runtime::sha256(text));
 }
 
-runtime::KernelRequest request_for(const Identity& identity, const ir::Kernel& kernel) {
+runtime::KernelRequest request_for(const CallContext& context, const Identity& identity,
+                                   const ir::Kernel& kernel) {
   runtime::KernelRequest request;
   request.op = identity.op;
   if (identity.author == Author::tessera) {
@@ -217,58 +218,59 @@ runtime::KernelRequest request_for(const Identity& identity, const ir::Kernel& k
     request.spec = fmt::format("{} {}", digest_of(ir::to_string(kernel)), identity.stamp);
   }
   request.emit = [op = request.op, kernel](Target target) {
-    return source_of(op, lowered(kernel, target));
+    return source_of(op, lower_kernel(kernel, target));
   };
-  request.stop = call_mode().stop;
+  request.stop = context.mode.stop;
   return request;
 }
 
-std::unique_ptr<Prepared> make_prepared(const Identity& identity, const std::string& key,
-                                        Device device, const ir::Kernel& kernel, Plan plan,
+std::unique_ptr<ReadyKernel> make_ready(const CallContext& context, const Identity& identity,
+                                        const std::string& key, Device device,
+                                        const ir::Kernel& kernel, ArgumentBinder binder,
                                         Stream stream) {
-  std::vector<DType> slot_types = plan.slot_types();
-  auto prepared = std::make_unique<Prepared>(Prepared{std::string(identity.op),
-                                                      key,
-                                                      device,
-                                                      std::move(plan),
-                                                      std::move(slot_types),
-                                                      {},
-                                                      {},
-                                                      kernel.reports});
+  std::vector<DType> slot_types = binder.slot_types();
+  auto ready = std::make_unique<ReadyKernel>(ReadyKernel{std::string(identity.op),
+                                                         key,
+                                                         device,
+                                                         std::move(binder),
+                                                         std::move(slot_types),
+                                                         {},
+                                                         {},
+                                                         kernel.reports});
   if (!device.is_cuda()) {
-    prepared->reported = std::make_shared<std::atomic<int>>(0);
-    codegen::Program program = lowered(kernel, target_of(device));
+    ready->reported = std::make_shared<std::atomic<int>>(0);
+    codegen::Program program = lower_kernel(kernel, target_of(context, device));
     runtime::Runtime& runtime = runtime::Runtime::instance();
     if (!runtime.options().dump_dir.empty()) runtime.dump(source_of(identity.op, program));
-    prepared->program.emplace(std::move(program));
-    return prepared;
+    ready->program.emplace(std::move(program));
+    return ready;
   }
-  const runtime::KernelRequest request = request_for(identity, kernel);
-  prepared->on_device = runtime::Runtime::instance().load(request, device.ordinal, stream);
-  for (const KernelParam& param : prepared->on_device->image->params) {
-    if (param.map) prepared->maps.push_back(&param);
+  const runtime::KernelRequest request = request_for(context, identity, kernel);
+  ready->on_device = runtime::Runtime::instance().load(request, device.ordinal, stream);
+  for (const KernelParam& param : ready->on_device->image->params) {
+    if (param.map) ready->maps.push_back(&param);
   }
-  check_parameters(prepared->plan, *prepared);
-  return prepared;
+  check_parameters(ready->binder, *ready);
+  return ready;
 }
 
 /// The arguments of a launch in the order of the kernel's parameters.
-class Ordered {
+class OrderedArguments {
  public:
-  Ordered(std::span<const TensorView> tensors, std::span<const Scalar> scalars)
+  OrderedArguments(std::span<const TensorView> tensors, std::span<const Scalar> scalars)
       : tensors_(tensors), scalars_(scalars) {}
-  Ordered(const Plan& plan, const Arguments& arguments) {
-    for (size_t i = 0; i < plan.num_tensors(); ++i) {
-      own_tensors_.push_back(arguments.tensor(plan.tensor_name(i)));
+  OrderedArguments(const ArgumentBinder& binder, const Arguments& arguments) {
+    for (size_t i = 0; i < binder.num_tensors(); ++i) {
+      own_tensors_.push_back(arguments.tensor(binder.tensor_name(i)));
     }
-    for (size_t i = 0; i < plan.num_scalars(); ++i) {
-      own_scalars_.push_back(arguments.scalar(plan.scalar_name(i)));
+    for (size_t i = 0; i < binder.num_scalars(); ++i) {
+      own_scalars_.push_back(arguments.scalar(binder.scalar_name(i)));
     }
     tensors_ = own_tensors_;
     scalars_ = own_scalars_;
   }
-  Ordered(const Ordered&) = delete;
-  Ordered& operator=(const Ordered&) = delete;
+  OrderedArguments(const OrderedArguments&) = delete;
+  OrderedArguments& operator=(const OrderedArguments&) = delete;
 
   std::span<const TensorView> tensors() const { return tensors_; }
   std::span<const Scalar> scalars() const { return scalars_; }
@@ -280,45 +282,46 @@ class Ordered {
   std::span<const Scalar> scalars_;
 };
 
-/// `order` returns the arguments for a plan.
+/// `order` returns the arguments for a binder.
 template <class Order>
-void run_kernel(const Identity& identity, const std::function<ir::Kernel()>& build, Device device,
-                const Order& order, Stream stream) {
+void run_kernel(const CallContext& context, const Identity& identity,
+                const std::function<ir::Kernel()>& build, Device device, const Order& order,
+                Stream stream) {
   // A program for the CPU is that of a target.
   std::string of_target;
-  if (!device.is_cuda()) of_target = identity.spec + " " + to_string(target_of(device));
+  if (!device.is_cuda()) of_target = identity.spec + " " + to_string(target_of(context, device));
   const std::string& key = device.is_cuda() ? identity.spec : of_target;
-  const bool is_named_only = call_mode().until == CallMode::Until::named;
-  if (const Prepared* prepared =
-          is_named_only ? nullptr : known().table.find(identity.op, key, device)) {
-    const Ordered arguments = order(prepared->plan);
-    Binding binding = prepared->plan.bind(arguments.tensors(), arguments.scalars());
-    finish_call(*prepared, binding, arguments.tensors(), stream, identity.author);
+  const bool is_named_only = context.mode.until == CallMode::Until::named;
+  if (const ReadyKernel* ready =
+          is_named_only ? nullptr : ready_kernels().table.find(identity.op, key, device)) {
+    const OrderedArguments arguments = order(ready->binder);
+    Binding binding = ready->binder.bind(arguments.tensors(), arguments.scalars());
+    finish_call(context, *ready, binding, arguments.tensors(), stream, identity.author);
     return;
   }
   const ir::Kernel kernel = build();
-  Plan plan(std::string(identity.op), kernel, identity.author);
-  const Ordered arguments = order(plan);
-  Binding binding = plan.bind(arguments.tensors(), arguments.scalars());
+  ArgumentBinder binder(std::string(identity.op), kernel, identity.author);
+  const OrderedArguments arguments = order(binder);
+  Binding binding = binder.bind(arguments.tensors(), arguments.scalars());
   if (binding.empty) return;  // nothing to compile
   if (is_named_only) {
-    call_mode().named->push_back(request_for(identity, kernel));
+    context.mode.named->push_back(request_for(context, identity, kernel));
     return;
   }
   const runtime::StoreLater after_the_launch;
-  auto made = make_prepared(identity, key, device, kernel, std::move(plan), stream);
-  const Prepared* const candidate = made.get();
-  const Prepared& prepared = known().table.insert(std::move(made));
-  if (&prepared == candidate && device.is_cuda()) count_spec(prepared.op);
-  finish_call(prepared, binding, arguments.tensors(), stream, identity.author);
+  auto made = make_ready(context, identity, key, device, kernel, std::move(binder), stream);
+  const ReadyKernel* const candidate = made.get();
+  const ReadyKernel& ready = ready_kernels().table.insert(std::move(made));
+  if (&ready == candidate && device.is_cuda()) count_spec(ready.op);
+  finish_call(context, ready, binding, arguments.tensors(), stream, identity.author);
 }
 
 void run_in_order(const Identity& identity, const std::function<ir::Kernel()>& build,
                   std::span<const TensorView> tensors, std::span<const Scalar> scalars,
                   Stream stream) {
   run_kernel(
-      identity, build, device_of(identity.op, tensors),
-      [&](const Plan&) { return Ordered(tensors, scalars); }, stream);
+      call_context(), identity, build, device_of(identity.op, tensors),
+      [&](const ArgumentBinder&) { return OrderedArguments(tensors, scalars); }, stream);
 }
 
 }  // namespace
@@ -326,13 +329,13 @@ void run_in_order(const Identity& identity, const std::function<ir::Kernel()>& b
 void run_op(std::string_view op, const std::string& spec, const std::function<ir::Kernel()>& build,
             const Arguments& arguments, Stream stream) {
   run_kernel(
-      {op, spec, Author::tessera}, build, arguments.device(),
-      [&](const Plan& plan) { return Ordered(plan, arguments); }, stream);
+      call_context(), {op, spec, Author::tessera}, build, arguments.device(),
+      [&](const ArgumentBinder& binder) { return OrderedArguments(binder, arguments); }, stream);
 }
 
 void launch_noted(const NotedLaunch& launch, std::span<const TensorView> tensors, Stream stream) {
   Binding binding = launch.binding;
-  run_prepared(*launch.prepared, binding, tensors, stream, launch.author);
+  run_ready(call_context(), *launch.ready, binding, tensors, stream, launch.author);
 }
 
 struct TESSERA_LOCAL Function::State {
@@ -342,7 +345,7 @@ struct TESSERA_LOCAL Function::State {
 
 Function::Function(ir::Kernel kernel) {
   check_finished(kernel);
-  const KernelSource source = codegen::cuda::emit(lowered(kernel, target_of(Device::cpu())));
+  const KernelSource source = codegen::cuda::emit(lower_kernel(kernel, target_of(Device::cpu())));
   // The CUDA text determines what runs, the kernel's own text what the host checks.
   std::string spec = "text " + digest_of(source.text + ir::to_string(kernel));
   state_ = std::make_shared<const State>(State{std::move(kernel), std::move(spec)});
@@ -378,19 +381,19 @@ void run_built(std::string_view op, const std::string& spec, const Code& code,
 
 std::vector<std::string> take_value_errors(Device device, Stream stream) {
   std::vector<std::string> errors;
-  known().table.for_each([&](const Prepared& prepared) {
-    if (prepared.device != device || prepared.reports.empty()) return;
+  ready_kernels().table.for_each([&](const ReadyKernel& ready) {
+    if (ready.device != device || ready.reports.empty()) return;
     const auto made = device.is_cuda()
-                          ? runtime::take_variable(*prepared.on_device, "tessera_report", stream)
-                          : static_cast<uint32_t>(prepared.reported->exchange(0));
-    if (made > 0) errors.push_back(prepared.op + ": " + prepared.reports.at(made - 1));
+                          ? runtime::take_variable(*ready.on_device, "tessera_report", stream)
+                          : static_cast<uint32_t>(ready.reported->exchange(0));
+    if (made > 0) errors.push_back(ready.op + ": " + ready.reports.at(made - 1));
   });
   return errors;
 }
 
-TrapScope::TrapScope(bool on) : before_(std::exchange(trap_scope, on)) {}
+TrapScope::TrapScope(bool on) : before_(std::exchange(call_context().traps, on)) {}
 TrapScope::~TrapScope() {
-  trap_scope = before_;
+  call_context().traps = before_;
 }
 
 }  // namespace tessera::kernels::jit

@@ -3,7 +3,7 @@
 #include <array>
 
 #include "dsl/base/error.h"
-#include "kernels/jit/prepared.h"
+#include "kernels/jit/ready_kernel.h"
 #include "runtime/tensor_map.h"
 
 namespace tessera::kernels::jit {

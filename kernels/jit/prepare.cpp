@@ -6,13 +6,14 @@
 #include "codegen/cuda/emit.h"
 #include "codegen/lower.h"
 #include "dsl/base/error.h"
-#include "kernels/jit/prepared.h"
+#include "kernels/jit/call_context.h"
+#include "kernels/jit/plan_builder.h"
 #include "runtime/parallel.h"
 
 namespace tessera::kernels::jit {
 
 void prepare(const std::function<void()>& call) {
-  const CallModeScope scope({.until = CallMode::Until::prepared, .stop = call_mode().stop});
+  const CallModeScope scope({.until = CallMode::Until::prepared, .stop = call_context().mode.stop});
   call();
 }
 
@@ -28,12 +29,12 @@ void prepare_all(std::span<const std::function<void()>> calls, const PrepareOpti
 LaunchPlan plan(std::span<const TensorView> tensors, const std::function<void()>& call) {
   std::vector<const TensorView*> pointers;
   for (const TensorView& view : tensors) pointers.push_back(&view);
-  LaunchRecorder recorder(pointers);
+  PlanBuilder launches(pointers);
   {
-    const CallModeScope scope({.until = CallMode::Until::prepared, .recorder = &recorder});
+    const CallModeScope scope({.until = CallMode::Until::prepared, .plan = &launches});
     call();
   }
-  if (auto made = std::move(recorder).plan()) return *std::move(made);
+  if (auto made = std::move(launches).plan()) return *std::move(made);
   throw Error(
       {.kind = ErrorKind::argument,
        .what = "this call cannot become a launch plan",

@@ -4,7 +4,8 @@
 #include <bit>
 
 #include "kernels/call_types.h"
-#include "kernels/jit/prepared.h"
+#include "kernels/jit/call_context.h"
+#include "kernels/jit/plan_builder.h"
 
 namespace tessera::kernels::jit {
 namespace {
@@ -14,8 +15,8 @@ uintptr_t address_of(const void* data) {
 }
 
 bool is_run() {
-  const CallMode& mode = call_mode();
-  return mode.until == CallMode::Until::done && mode.recorder == nullptr;
+  const CallMode& mode = call_context().mode;
+  return mode.until == CallMode::Until::done && mode.plan == nullptr;
 }
 
 bool is_absent_or_on_gpu(const TensorView* view) {
@@ -36,13 +37,13 @@ std::optional<RepeatableCall> RepeatableCall::learn(std::span<const TensorView* 
     call();
     return std::nullopt;
   }
-  LaunchRecorder recorder(tensors);
+  PlanBuilder launches(tensors);
   {
-    const CallModeScope scope({.recorder = &recorder});
+    const CallModeScope scope({.plan = &launches});
     call();
   }
-  const std::vector<int64_t> bytes = recorder.tensor_bytes();
-  std::optional<LaunchPlan> plan = std::move(recorder).plan();
+  const std::vector<int64_t> bytes = launches.tensor_bytes();
+  std::optional<LaunchPlan> plan = std::move(launches).plan();
   if (!plan) return std::nullopt;
   std::vector<Memory> memories;
   for (size_t i = 0; i < tensors.size(); ++i) {

@@ -11,9 +11,13 @@
 
 namespace tessera::kernels::jit {
 
+struct CallContext;
+
 /// The target of the call's device. For calls on the CPU and for calls that only list their kernels, that of the
 /// TargetScope if there is one, else Options::cpu_target.
 runtime::Target target_of(Device device);
+/// The same for a call in that context.
+runtime::Target target_of(const CallContext& context, Device device);
 
 /// The largest cluster that a kernel on this device may use: 1 below sm_90, 16 on sm_90 and sm_100, 8
 /// on others. The target is chosen as for target_of.
@@ -23,9 +27,8 @@ int cluster_limit(Device device);
 /// sm_89 and sm_12x, 227 KiB on the others. The target is chosen as for target_of.
 int64_t shared_memory_limit(Device device);
 
-/// True if matrix products of this device may be of four warps (wgmma): on sm_90. The target is chosen
-/// as for target_of.
-bool has_group_products(Device device);
+/// True if this device has wgmma: on sm_90. The target is chosen as for target_of.
+bool has_wgmma(Device device);
 
 /// Calls `launch` with cluster_limit(device). A MIG partition may be too small for a cluster that its
 /// architecture supports, which shows when the kernel is loaded (CLUSTER_TOO_LARGE). Then calls

@@ -11,6 +11,7 @@
 
 #include "dsl/base/callbacks.h"
 #include "dsl/base/error.h"
+#include "kernels/jit/call_context.h"
 #include "kernels/jit/target.h"
 #include "runtime/cache/tuned.h"
 #include "runtime/options.h"
@@ -23,7 +24,6 @@ constexpr size_t kMostCandidates = 64;
 
 std::atomic<uint64_t> g_last_generation = 1;
 std::atomic<uint64_t> g_generation = 1;
-thread_local TuneScope* t_scope = nullptr;
 
 /// The databases of one GPU model.
 struct Database {
@@ -203,7 +203,7 @@ std::string_view name(TuneSource source) {
 }
 
 Chosen find_choice(const TuneAsk& ask) {
-  for (const TuneScope* scope = t_scope; scope != nullptr; scope = scope->before_) {
+  for (const TuneScope* scope = call_context().tuning; scope != nullptr; scope = scope->before_) {
     if (std::optional<TuneChoice> choice = scope->decide_(ask)) {
       TESSERA_CHECK(is_candidate(ask, *choice), ask.op + ": a TuneScope chose what is not legal");
       return {*std::move(choice), TuneSource::scope};
@@ -260,21 +260,21 @@ void add_tuned(const runtime::TunedEntry& entry) {
 }
 
 uint64_t tune_generation() {
-  if (t_scope != nullptr) return t_scope->generation_;
+  if (const TuneScope* scope = call_context().tuning) return scope->generation_;
   return g_generation.load(std::memory_order_relaxed);
 }
 
 TuneScope::TuneScope(Decide decide)
     : decide_(std::move(decide)),
       generation_(++g_last_generation),
-      before_(std::exchange(t_scope, this)) {}
+      before_(std::exchange(call_context().tuning, this)) {}
 
 TuneScope::~TuneScope() {
-  t_scope = before_;
+  call_context().tuning = before_;
 }
 
 bool TuneScope::is_active() {
-  return t_scope != nullptr;
+  return call_context().tuning != nullptr;
 }
 
 }  // namespace tessera::kernels::jit

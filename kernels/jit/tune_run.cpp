@@ -12,9 +12,9 @@
 
 #include "dsl/base/callbacks.h"
 #include "dsl/base/error.h"
+#include "kernels/jit/call_context.h"
 #include "kernels/jit/fastest.h"
 #include "kernels/jit/prepare.h"
-#include "kernels/jit/prepared.h"
 #include "kernels/jit/tune_check.h"
 #include "runtime/build_info.h"
 #include "runtime/driver/device_timer.h"
@@ -24,8 +24,6 @@
 
 namespace tessera::kernels::jit {
 namespace {
-
-thread_local CallTimer* t_timer = nullptr;
 
 class GpuCallTimer final : public CallTimer {
  public:
@@ -166,7 +164,8 @@ TuneReport run_some(const std::function<void()>& call, const TuneOptions& option
               asked.end());
   if (asked.empty() || copy->is_empty()) return report;
   std::unique_ptr<CallTimer> own;
-  if (t_timer == nullptr) {
+  CallTimer* const given = call_context().timer;
+  if (given == nullptr) {
     if (copy->driver() == nullptr) {
       throw Error({.kind = ErrorKind::unsupported,
                    .op = asked.front().op,
@@ -176,7 +175,7 @@ TuneReport run_some(const std::function<void()>& call, const TuneOptions& option
     }
     own = gpu_timer(copy->device().ordinal);
   }
-  CallTimer& timer = own ? *own : *t_timer;
+  CallTimer& timer = own ? *own : *given;
   for (const TuneAsk& ask : asked) tune_choice(call, ask, *copy, timer, options, report);
   if (options.store) store(report);
   return report;
@@ -220,13 +219,13 @@ std::unique_ptr<CallTimer> gpu_timer(int device) {
   return std::make_unique<GpuCallTimer>(device);
 }
 
-TimerScope::TimerScope(CallTimer& timer) : before_(std::exchange(t_timer, &timer)) {}
+TimerScope::TimerScope(CallTimer& timer) : before_(std::exchange(call_context().timer, &timer)) {}
 TimerScope::~TimerScope() {
-  t_timer = before_;
+  call_context().timer = before_;
 }
 
 bool tunes_first_calls(Device device) {
-  return device.is_cuda() && call_mode().until == CallMode::Until::done &&
+  return device.is_cuda() && call_context().mode.until == CallMode::Until::done &&
          runtime::Runtime::instance().options().tune == runtime::TuneMode::on &&
          !TuneScope::is_active();
 }

@@ -1,5 +1,5 @@
 #pragma once
-// Checks that hold for every tensor of every call. Plan and ArgCheck share the messages.
+// Checks that hold for every tensor of every call. ArgumentBinder and ArgCheck share the messages.
 
 #include <cstdint>
 #include <string_view>

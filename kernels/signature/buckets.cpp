@@ -9,7 +9,7 @@
 #include <sstream>
 
 #include "dsl/base/first_use.h"
-#include "kernels/jit/recording.h"
+#include "kernels/jit/kernel_recording.h"
 #include "kernels/jit/tune.h"
 #include "kernels/signature/case.h"
 #include "kernels/signature/table.h"

@@ -9,7 +9,7 @@
 #include <set>
 
 #include "dsl/base/first_use.h"
-#include "kernels/jit/recording.h"
+#include "kernels/jit/kernel_recording.h"
 #include "kernels/jit/tune_run.h"
 #include "kernels/op.h"
 #include "kernels/signature/buckets.h"

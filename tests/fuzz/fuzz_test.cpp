@@ -14,7 +14,7 @@
 #include "codegen/cpu/executor.h"
 #include "codegen/lower.h"
 #include "dsl/base/error.h"
-#include "kernels/jit/plan.h"
+#include "kernels/jit/argument_binder.h"
 #include "tests/fuzz/from_environment.h"
 #include "tests/fuzz/planted_bugs.h"
 #include "tests/fuzz/random_program.h"
@@ -40,11 +40,12 @@ bool execute(RandomProgram& program, Bug bug, uint64_t choice, bool finished, Ta
   ir::Kernel& kernel = program.kernel;
   std::vector<TensorView> views;
   for (const HostTensor& tensor : program.tensors) views.push_back(tensor.view());
-  const kernels::jit::Plan plan(kernel.name, kernel, kernels::jit::Author::tessera);
-  const kernels::jit::Binding binding = plan.bind(views, {});
+  const kernels::jit::ArgumentBinder binder(kernel.name, kernel, kernels::jit::Author::tessera);
+  const kernels::jit::Binding binding = binder.bind(views, {});
   std::vector<codegen::cpu::Argument> arguments;
   for (const TensorView& view : views) arguments.emplace_back().tensor = view;
-  for (size_t i = 0; i < plan.num_dims(); ++i) arguments.emplace_back().integer = binding.slots[i];
+  for (size_t i = 0; i < binder.num_dims(); ++i)
+    arguments.emplace_back().integer = binding.slots[i];
   if (!plant_before(bug, kernel)) return false;
   codegen::Program lowered = codegen::lower(kernel, target);
   if (!plant_after(bug, lowered, choice)) return false;

@@ -12,7 +12,7 @@
 #include "codegen/cpu/executor.h"
 #include "codegen/lower.h"
 #include "dsl/base/error.h"
-#include "kernels/jit/plan.h"
+#include "kernels/jit/argument_binder.h"
 #include "tests/fuzz/from_environment.h"
 #include "tests/fuzz/random_roles.h"
 #include "tests/support/catch.h"
@@ -31,11 +31,12 @@ std::string difference_of(const RoleProgram& program, const codegen::cpu::Execut
   std::vector<HostTensor> tensors = program.tensors;
   std::vector<TensorView> views;
   for (const HostTensor& tensor : tensors) views.push_back(tensor.view());
-  const kernels::jit::Plan plan("roles", program.kernel, kernels::jit::Author::tessera);
-  const kernels::jit::Binding binding = plan.bind(views, {});
+  const kernels::jit::ArgumentBinder binder("roles", program.kernel, kernels::jit::Author::tessera);
+  const kernels::jit::Binding binding = binder.bind(views, {});
   std::vector<codegen::cpu::Argument> arguments;
   for (const TensorView& view : views) arguments.emplace_back().tensor = view;
-  for (size_t i = 0; i < plan.num_dims(); ++i) arguments.emplace_back().integer = binding.slots[i];
+  for (size_t i = 0; i < binder.num_dims(); ++i)
+    arguments.emplace_back().integer = binding.slots[i];
   try {
     executable.run(arguments, options);
   } catch (const Error& error) {

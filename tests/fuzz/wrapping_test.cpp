@@ -10,7 +10,7 @@
 #include "codegen/lower.h"
 #include "dsl/builder.h"
 #include "dsl/ir/extents.h"
-#include "kernels/jit/plan.h"
+#include "kernels/jit/argument_binder.h"
 #include "tests/fuzz/planted_bugs.h"
 #include "tests/fuzz/scalar.h"
 #include "tests/support/catch.h"
@@ -63,11 +63,11 @@ class IndexProgram {
     q.shape = {extents_[1]};
     p.strides = q.strides = {0};
     const TensorView views[] = {p, q, x, y.view()};
-    const kernels::jit::Plan plan(kernel_.name, kernel_, kernels::jit::Author::tessera);
-    const kernels::jit::Binding binding = plan.bind(views, {});
+    const kernels::jit::ArgumentBinder binder(kernel_.name, kernel_, kernels::jit::Author::tessera);
+    const kernels::jit::Binding binding = binder.bind(views, {});
     std::vector<codegen::cpu::Argument> arguments;
     for (const TensorView& view : views) arguments.emplace_back().tensor = view;
-    for (size_t i = 0; i < plan.num_dims(); ++i)
+    for (size_t i = 0; i < binder.num_dims(); ++i)
       arguments.emplace_back().integer = binding.slots[i];
     if (!plant_before(bug, kernel_)) return {};
     codegen::cpu::Executable(codegen::lower(kernel_))

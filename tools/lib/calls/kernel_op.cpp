@@ -14,9 +14,9 @@
 
 #include "codegen/tile_ir/effects.h"
 #include "dsl/base/error.h"
+#include "kernels/jit/argument_binder.h"
 #include "kernels/jit/host_expr.h"
 #include "kernels/jit/jit.h"
-#include "kernels/jit/plan.h"
 #include "kernels/jit/view_check.h"
 #include "kernels/signature/param_grammar.h"
 #include "kernels/views/dry_call.h"
@@ -149,7 +149,7 @@ class KernelOp {
   KernelOp(std::string name, ir::Kernel kernel)
       : name_(std::move(name)),
         kernel_(std::move(kernel)),
-        plan_(name_, kernel_, kernels::jit::Author::caller) {}
+        binder_(name_, kernel_, kernels::jit::Author::caller) {}
 
   std::vector<TensorInfo> tensors() const;
   std::vector<ParamInfo> params() const;
@@ -175,7 +175,7 @@ class KernelOp {
 
   std::string name_;
   ir::Kernel kernel_;
-  kernels::jit::Plan plan_;
+  kernels::jit::ArgumentBinder binder_;
   std::once_flag lowered_;
   std::optional<kernels::jit::Function> function_;
 };
@@ -314,7 +314,7 @@ std::vector<kernels::OutputInfo> KernelOp::outputs(const Tensors& inputs,
 
 std::vector<ir::Kernel> KernelOp::launched(const Tensors& tensors, const Params& params) const {
   const std::vector<TensorView> views = arguments(kernels::placed_nowhere(tensors, Device::cpu()));
-  if (plan_.bind(views, scalars_of(params)).empty) return {};
+  if (binder_.bind(views, scalars_of(params)).empty) return {};
   return {kernel_};
 }
 

@@ -9,8 +9,9 @@
 #include <sstream>
 
 #include "dsl/base/error.h"
+#include "kernels/jit/call_context.h"
 #include "kernels/jit/count_scope.h"
-#include "kernels/jit/prepared.h"
+#include "kernels/jit/ready_kernel.h"
 #include "kernels/jit/target.h"
 #include "runtime/cache/tuned.h"
 #include "tools/lib/calls/op_call.h"
@@ -52,7 +53,7 @@ CandidateWork work_of(OpCall& call, const TuneAsk& ask, const TuneChoice& choice
   const std::function<void(kernels::jit::NotedLaunch)> note =
       [&](const kernels::jit::NotedLaunch& launch) {
         const auto& grid = launch.binding.grid;
-        threads.push_back(launch.prepared->program->program().threads);
+        threads.push_back(launch.ready->program->program().threads);
         work.threads += grid[0] * grid[1] * grid[2] * threads.back();
       };
   const TuneScope scope([&](const TuneAsk& other) {

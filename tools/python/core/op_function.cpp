@@ -8,8 +8,8 @@
 #include <string_view>
 #include <utility>
 
+#include "kernels/jit/call_context.h"
 #include "kernels/jit/jit.h"
-#include "kernels/jit/prepared.h"
 #include "tools/python/core/errors.h"
 #include "tools/python/core/interpreter_lock.h"
 #include "tools/python/core/op_function_call.h"
@@ -328,7 +328,7 @@ void OpFunction::raise_value_errors(const Call& call) const {
 }
 
 void OpFunction::trim(Call& call) const {
-  if (kernels::jit::call_mode().until != kernels::jit::CallMode::Until::done) return;
+  if (kernels::jit::call_context().mode.until != kernels::jit::CallMode::Until::done) return;
   call.options.read(*table_, &call.arguments[inputs_.size()]);
   const Named named(*this, call, Named::Which::all);
   kernels::Tensors tensors = given_tensors(*table_, named.all_tensors(), named.all_lists());

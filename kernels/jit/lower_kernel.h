@@ -8,6 +8,6 @@ namespace tessera::kernels::jit {
 
 /// codegen::lower(). With TESSERA_DUMP (Options::pass_dump_dir), first writes the kernel's IR after
 /// each pass into that folder, as "<kernel>-<8 digits of its digest>.<NN>-<pass>.txt".
-codegen::Program lowered(const ir::Kernel& kernel, Target target = {});
+codegen::Program lower_kernel(const ir::Kernel& kernel, Target target = {});
 
 }  // namespace tessera::kernels::jit

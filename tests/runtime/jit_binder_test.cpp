@@ -6,14 +6,14 @@
 
 #include "dsl/base/error.h"
 #include "dsl/builder.h"
-#include "kernels/jit/plan.h"
+#include "kernels/jit/argument_binder.h"
 #include "tests/support/catch.h"
 
 using namespace tessera;
+using kernels::jit::ArgumentBinder;
 using kernels::jit::Author;
 using kernels::jit::Binding;
 using kernels::jit::HostExpr;
-using kernels::jit::Plan;
 using kernels::jit::Scalar;
 
 namespace {
@@ -52,8 +52,8 @@ struct Call {
   std::vector<Scalar> scalars = {7};
 
   Binding bind() const {
-    const Plan plan("scale", scale_kernel(), Author::tessera);
-    return plan.bind(std::vector{x, bias, out}, scalars);
+    const ArgumentBinder binder("scale", scale_kernel(), Author::tessera);
+    return binder.bind(std::vector{x, bias, out}, scalars);
   }
   std::string error() const {
     try {
@@ -75,7 +75,7 @@ TEST_CASE("dims are read off the tensors, scalars follow, the grid is computed")
   CHECK(binding.slots[1] == 72);  // pitch
   CHECK(binding.slots[2] == 7);   // count
   CHECK(binding.grid == std::array<int64_t, 3>{3, 2, 1});
-  CHECK(Plan("scale", scale_kernel(), Author::tessera).parameter_names() ==
+  CHECK(ArgumentBinder("scale", scale_kernel(), Author::tessera).parameter_names() ==
         std::vector<std::string>{"x", "bias", "out", "tokens", "pitch", "count"});
 }
 
@@ -88,20 +88,20 @@ TEST_CASE("the number of blocks that a device runs at once is no argument") {
   auto out = k.output("out", DType::i32, {n});
   auto at = k.launch({min(n, blocks)});
   out(at.x) = first + last;
-  const Plan plan("walk", k.finish(), Author::caller);
-  CHECK(plan.parameter_names() ==
+  const ArgumentBinder binder("walk", k.finish(), Author::caller);
+  CHECK(binder.parameter_names() ==
         std::vector<std::string>{"out", "n", "first", "device_blocks_2", "last"});
-  CHECK(plan.num_scalars() == 2);
-  CHECK(plan.scalar_name(1) == "last");
+  CHECK(binder.num_scalars() == 2);
+  CHECK(binder.scalar_name(1) == "last");
   const TensorView out_view = view(DType::i32, {1000}, {1});
   const Scalar scalars[] = {7, 9};
-  const Binding binding = plan.bind({&out_view, 1}, scalars);
+  const Binding binding = binder.bind({&out_view, 1}, scalars);
   CHECK(binding.slots[1] == 7);
   CHECK(binding.slots[2] == 2 * 132);  // on the CPU
   CHECK(binding.slots[3] == 9);
   CHECK(binding.grid[0] == 2 * 132);
   try {
-    plan.bind({&out_view, 1}, {scalars, 1});
+    binder.bind({&out_view, 1}, {scalars, 1});
     FAIL_CHECK("one scalar is enough");
   } catch (const Error& error) {
     CHECK(error.expected() == "1 tensor: out i32[n]; 2 scalars: first i32, last i32");
@@ -222,10 +222,10 @@ TEST_CASE("a grid beyond the device's limits is refused") {
   k.output("out", DType::i8, {rows});
   k.launch({1, ceil_div(rows, 2)});
   k.print("a block");
-  const Plan plan("tall", k.finish(), Author::tessera);
-  CHECK(plan.bind(std::vector{view(DType::i8, {131070})}, {}).grid[1] == 65535);
+  const ArgumentBinder binder("tall", k.finish(), Author::tessera);
+  CHECK(binder.bind(std::vector{view(DType::i8, {131070})}, {}).grid[1] == 65535);
   try {
-    plan.bind(std::vector{view(DType::i8, {131071})}, {});
+    binder.bind(std::vector{view(DType::i8, {131071})}, {});
     FAIL("no error");
   } catch (const Error& error) {
     const std::string text = error.what();
@@ -246,9 +246,9 @@ std::string binds(int64_t rows, int64_t columns, int64_t group = 1, bool by_devi
   k.output("out", DType::f32, {1});
   k.launch({by_device ? min(r * c, k.device_blocks()) : dsl::i32(100)});
   k.persistent({r, c}, [&](dsl::Value, dsl::Value) { k.print("a tile"); }, {.group = group});
-  const Plan plan("walk", k.finish(), Author::tessera);
+  const ArgumentBinder binder("walk", k.finish(), Author::tessera);
   try {
-    plan.bind(
+    binder.bind(
         std::vector{view(DType::i8, {rows}), view(DType::i8, {columns}), view(DType::f32, {1})},
         {});
   } catch (const Error& error) {
@@ -299,8 +299,8 @@ TEST_CASE("a call whose outputs are empty has nothing to do, whatever its grid")
   k.output("out", DType::f32, {rows});
   k.launch({4});
   k.print("a block");
-  const Plan plan("reduce", k.finish(), Author::tessera);
-  CHECK(plan.bind(std::vector{view(DType::f32, {0}), view(DType::f32, {0})}, {}).empty);
+  const ArgumentBinder binder("reduce", k.finish(), Author::tessera);
+  CHECK(binder.bind(std::vector{view(DType::f32, {0}), view(DType::f32, {0})}, {}).empty);
 }
 
 TEST_CASE("an empty input of a kernel that has something to write is refused") {
@@ -310,9 +310,9 @@ TEST_CASE("an empty input of a kernel that has something to write is refused") {
   k.output("out", DType::f32, {1});
   k.launch({1});
   k.print("a block");
-  const Plan plan("total", k.finish(), Author::tessera);
+  const ArgumentBinder binder("total", k.finish(), Author::tessera);
   try {
-    plan.bind(std::vector{view(DType::f32, {0}), view(DType::f32, {1})}, {});
+    binder.bind(std::vector{view(DType::f32, {0}), view(DType::f32, {1})}, {});
     FAIL("no error");
   } catch (const Error& error) {
     CHECK(std::string(error.what()) ==
@@ -335,9 +335,10 @@ TEST_CASE("a tensor of more elements than 64 bits count is too large, not empty"
   k.output("out", DType::f32, {rows, cols});
   k.launch({1}, {.threads = 32});
   k.print("a block");
-  const Plan plan("copy", k.finish(), Author::tessera);
+  const ArgumentBinder binder("copy", k.finish(), Author::tessera);
   try {
-    plan.bind(std::vector{view(DType::f32, {kHuge, kHuge}), view(DType::f32, {kHuge, kHuge})}, {});
+    binder.bind(std::vector{view(DType::f32, {kHuge, kHuge}), view(DType::f32, {kHuge, kHuge})},
+                {});
     FAIL("no error");
   } catch (const Error& error) {
     CHECK(std::string(error.what()) ==
@@ -354,9 +355,9 @@ TEST_CASE("a dim below its multiple is refused although its grid is empty") {
   k.output("out", DType::f32, {count});
   k.launch({count / 128}, {.threads = 128});
   k.print("a block");
-  const Plan plan("copy", k.finish(), Author::tessera);
+  const ArgumentBinder binder("copy", k.finish(), Author::tessera);
   const auto bind = [&](int64_t extent) {
-    return plan.bind(std::vector{view(DType::f32, {extent}), view(DType::f32, {extent})}, {});
+    return binder.bind(std::vector{view(DType::f32, {extent}), view(DType::f32, {extent})}, {});
   };
   CHECK_FALSE(bind(128).empty);
   CHECK(bind(0).empty);
@@ -380,7 +381,7 @@ TEST_CASE("a dim that no tensor determines is the author's mistake") {
   k.print("a block");
   const ir::Kernel kernel = k.finish();
   try {
-    Plan("lost", kernel, Author::tessera);
+    ArgumentBinder("lost", kernel, Author::tessera);
     FAIL("no error");
   } catch (const Error& error) {
     CHECK(error.kind() == ErrorKind::program);
@@ -463,10 +464,10 @@ TEST_CASE("the tensor that asynchronous copies read with evict_first is streamed
     k.copy(from, tile);
     k.copy(tile, to);
   }
-  const Plan plan("sums", k.finish(), Author::tessera);
+  const ArgumentBinder binder("sums", k.finish(), Author::tessera);
   const std::vector<TensorView> tensors = {view(DType::f32, {64}), view(DType::f32, {3, 64}),
                                            view(DType::f32, {3, 64})};
-  const runtime::Streamed streamed = plan.streamed(tensors);
+  const runtime::Streamed streamed = binder.streamed(tensors);
   CHECK(streamed.argument == one.streamed);
   CHECK(streamed.bytes == (one.streamed >= 0 ? 3 * 64 * 4 : 0));
 }

@@ -1,10 +1,10 @@
-#include "kernels/jit/recording.h"
+#include "kernels/jit/kernel_recording.h"
 
 #include <fmt/format.h>
 
 #include "dsl/base/error.h"
+#include "kernels/jit/call_context.h"
 #include "kernels/jit/prepare.h"
-#include "kernels/jit/prepared.h"
 #include "kernels/jit/target.h"
 #include "runtime/options.h"
 #include "runtime/runtime.h"
@@ -12,7 +12,7 @@
 namespace tessera::kernels::jit {
 
 bool is_recorded(Device device) {
-  return device.is_cuda() && call_mode().until != CallMode::Until::named &&
+  return device.is_cuda() && call_context().mode.until != CallMode::Until::named &&
          !runtime::Runtime::instance().options().record.empty();
 }
 

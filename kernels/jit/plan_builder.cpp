@@ -1,4 +1,4 @@
-#include "kernels/jit/prepared.h"
+#include "kernels/jit/plan_builder.h"
 
 #include <algorithm>
 #include <utility>
@@ -7,17 +7,12 @@
 
 namespace tessera::kernels::jit {
 
-CallMode& call_mode() {
-  thread_local CallMode mode;
-  return mode;
-}
-
-LaunchRecorder::LaunchRecorder(std::span<const TensorView* const> tensors) : tensors_(tensors) {
+PlanBuilder::PlanBuilder(std::span<const TensorView* const> tensors) : tensors_(tensors) {
   for (const TensorView* tensor : tensors) tensor_bytes_.push_back(tensor->span_bytes());
 }
 
 // The tensor that begins at the address, else the only tensor that contains it.
-std::optional<LaunchPlan::Source> LaunchRecorder::source_of(const TensorView& view) const {
+std::optional<LaunchPlan::Source> PlanBuilder::source_of(const TensorView& view) const {
   if (is_absent(view)) return LaunchPlan::Source{};
   if (view.size() == 0) return LaunchPlan::Source{-1, LaunchPlan::kEmpty};
   const auto address = reinterpret_cast<uintptr_t>(view.data);
@@ -36,14 +31,14 @@ std::optional<LaunchPlan::Source> LaunchRecorder::source_of(const TensorView& vi
   return std::nullopt;
 }
 
-void LaunchRecorder::add(const Prepared& prepared, const Binding& binding,
-                         std::span<const TensorView> tensors) {
-  if (!prepared.on_device) {
+void PlanBuilder::add(const ReadyKernel& ready, const Binding& binding,
+                      std::span<const TensorView> tensors) {
+  if (!ready.on_device) {
     is_complete_ = false;
     return;
   }
   LaunchPlan::Launch launch;
-  launch.kernel = prepared.on_device.get();
+  launch.kernel = ready.on_device.get();
   launch.grid = {binding.grid[0], binding.grid[1], binding.grid[2]};
   for (const TensorView& view : tensors) {
     const auto source = source_of(view);
@@ -54,16 +49,16 @@ void LaunchRecorder::add(const Prepared& prepared, const Binding& binding,
       bytes = std::max(bytes, source->offset + view.span_bytes());
     }
   }
-  const auto num_values = static_cast<std::ptrdiff_t>(prepared.slot_types.size());
+  const auto num_values = static_cast<std::ptrdiff_t>(ready.slot_types.size());
   launch.values.assign(binding.slots.begin(), binding.slots.begin() + num_values);
-  for (const KernelParam* param : prepared.maps) {
+  for (const KernelParam* param : ready.maps) {
     launch.maps.push_back({param, mapped(*param->map, tensors)});
   }
-  launch.streamed = prepared.plan.streamed(tensors);
+  launch.streamed = ready.binder.streamed(tensors);
   launches_.push_back(std::move(launch));
 }
 
-std::optional<LaunchPlan> LaunchRecorder::plan() && {
+std::optional<LaunchPlan> PlanBuilder::plan() && {
   if (!is_complete_) return std::nullopt;
   return LaunchPlan(tensors_.size(), std::move(launches_));
 }

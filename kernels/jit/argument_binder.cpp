@@ -1,4 +1,4 @@
-#include "kernels/jit/plan.h"
+#include "kernels/jit/argument_binder.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -111,7 +111,7 @@ void check_finished(const ir::Kernel& kernel) {
                .got = "an ir::Kernel without a grid: default-constructed, or moved from"});
 }
 
-Plan::Plan(std::string op, const ir::Kernel& kernel, Author author)
+ArgumentBinder::ArgumentBinder(std::string op, const ir::Kernel& kernel, Author author)
     : op_(std::move(op)), author_(author) {
   check_finished(kernel);
   const size_t num_slots = kernel.dims.size() + kernel.scalars.size();
@@ -190,7 +190,7 @@ Plan::Plan(std::string op, const ir::Kernel& kernel, Author author)
   streamed_ = streamed_tensor(kernel);
 }
 
-void Plan::add_places(const ir::Kernel& kernel, bool strides) {
+void ArgumentBinder::add_places(const ir::Kernel& kernel, bool strides) {
   for (size_t t = 0; t < kernel.tensors.size(); ++t) {
     const ir::Buffer& buffer = *kernel.tensors[t];
     const std::vector<ir::Expr>& exprs = strides ? buffer.strides : buffer.shape;
@@ -213,7 +213,7 @@ void Plan::add_places(const ir::Kernel& kernel, bool strides) {
   }
 }
 
-std::vector<std::string> Plan::parameter_names() const {
+std::vector<std::string> ArgumentBinder::parameter_names() const {
   std::vector<std::string> names;
   for (const Tensor& tensor : tensors_) names.push_back(tensor.name);
   for (const Dim& dim : dims_) names.push_back(dim.name);
@@ -221,19 +221,20 @@ std::vector<std::string> Plan::parameter_names() const {
   return names;
 }
 
-std::vector<DType> Plan::slot_types() const {
+std::vector<DType> ArgumentBinder::slot_types() const {
   std::vector<DType> types;
   for (const Dim& dim : dims_) types.push_back(dim.type);
   for (const ScalarParam& scalar : scalars_) types.push_back(scalar.type);
   return types;
 }
 
-runtime::Streamed Plan::streamed(std::span<const TensorView> tensors) const {
+runtime::Streamed ArgumentBinder::streamed(std::span<const TensorView> tensors) const {
   if (streamed_ < 0) return {};
   return {streamed_, tensors[static_cast<size_t>(streamed_)].span_bytes()};
 }
 
-Binding Plan::bind(std::span<const TensorView> tensors, std::span<const Scalar> scalars) const {
+Binding ArgumentBinder::bind(std::span<const TensorView> tensors,
+                             std::span<const Scalar> scalars) const {
   if (tensors.size() != tensors_.size() || scalars.size() != given_.size()) {
     fail_count(tensors.size(), scalars.size());
   }
@@ -281,7 +282,7 @@ Binding Plan::bind(std::span<const TensorView> tensors, std::span<const Scalar> 
   return binding;
 }
 
-int64_t Plan::check_tensor(const Tensor& tensor, const TensorView& view) const {
+int64_t ArgumentBinder::check_tensor(const Tensor& tensor, const TensorView& view) const {
   if (is_absent(view) && tensor.rank > 0) {
     if (tensor.optional) return 0;
     fail("NAME", tensor, fmt::format("argument '{}' is missing", tensor.name), tensor.declared, "");
@@ -316,7 +317,7 @@ int64_t Plan::check_tensor(const Tensor& tensor, const TensorView& view) const {
   return bytes;
 }
 
-int64_t Plan::bind_scalar(const ScalarParam& param, const Scalar& value) const {
+int64_t ArgumentBinder::bind_scalar(const ScalarParam& param, const Scalar& value) const {
   if (const auto slot = value.slot(param.type)) return *slot;
   const bool is_for = value.is_for(param.type);
   fail(is_for ? "VALUE" : "TYPE", param.name, param.loc,
@@ -325,7 +326,8 @@ int64_t Plan::bind_scalar(const ScalarParam& param, const Scalar& value) const {
 }
 
 // Called for tensors whose spans of bytes overlap; strided ones may be disjoint all the same.
-void Plan::check_apart(size_t output, size_t other, std::span<const TensorView> tensors) const {
+void ArgumentBinder::check_apart(size_t output, size_t other,
+                                 std::span<const TensorView> tensors) const {
   const Tensor& a = tensors_[output];
   const Tensor& b = tensors_[other];
   if ((a.may_alias && b.may_alias) || disjoint(tensors[output], tensors[other])) return;
@@ -340,8 +342,9 @@ void Plan::check_apart(size_t output, size_t other, std::span<const TensorView> 
 
 // The first place that matters decides. Nothing if none does: then any value with the declared
 // multiple will do.
-const Plan::Place* Plan::bind_dim(const Dim& dim, std::span<const TensorView> tensors,
-                                  int64_t& value) const {
+const ArgumentBinder::Place* ArgumentBinder::bind_dim(const Dim& dim,
+                                                      std::span<const TensorView> tensors,
+                                                      int64_t& value) const {
   value = dim.multiple_of;
   bool found_idle = false;
   for (const Place& place : dim.places) {
@@ -366,8 +369,8 @@ const Plan::Place* Plan::bind_dim(const Dim& dim, std::span<const TensorView> te
   return nullptr;
 }
 
-void Plan::check_dim(const Dim& dim, const Place& place, const Binding& binding,
-                     std::span<const TensorView> tensors, int64_t value) const {
+void ArgumentBinder::check_dim(const Dim& dim, const Place& place, const Binding& binding,
+                               std::span<const TensorView> tensors, int64_t value) const {
   const Tensor& tensor = tensors_[place.tensor];
   const auto complain = [&](std::string expected) {
     fail(place.is_stride ? "STRIDES" : "SHAPE", tensor,
@@ -387,8 +390,8 @@ void Plan::check_dim(const Dim& dim, const Place& place, const Binding& binding,
   }
 }
 
-void Plan::check_place(const Check& check, const Binding& binding,
-                       std::span<const TensorView> tensors) const {
+void ArgumentBinder::check_place(const Check& check, const Binding& binding,
+                                 std::span<const TensorView> tensors) const {
   const Place& place = check.place;
   const TensorView& view = tensors[place.tensor];
   if (is_absent(view)) return;
@@ -419,7 +422,7 @@ void Plan::check_place(const Check& check, const Binding& binding,
 }
 
 // " (from x dim 0)": the place that bound the dim.
-std::string Plan::origin(const Dim& dim, std::span<const TensorView> tensors) const {
+std::string ArgumentBinder::origin(const Dim& dim, std::span<const TensorView> tensors) const {
   int64_t value = 0;
   const Place* place = bind_dim(dim, tensors, value);
   if (!place) return "";
@@ -427,7 +430,7 @@ std::string Plan::origin(const Dim& dim, std::span<const TensorView> tensors) co
                      place->is_stride ? "stride" : "dim", place->dim);
 }
 
-void Plan::bind_grid(Binding& binding) const {
+void ArgumentBinder::bind_grid(Binding& binding) const {
   for (size_t axis = 0; axis < grid_.size(); ++axis) {
     const int64_t extent = grid_[axis].evaluate(binding.slots, op_);
     if (extent < 0 || extent > kMaxGrid.at(axis)) {
@@ -441,7 +444,7 @@ void Plan::bind_grid(Binding& binding) const {
   }
 }
 
-void Plan::check_walk(const Walk& walk, const Binding& binding) const {
+void ArgumentBinder::check_walk(const Walk& walk, const Binding& binding) const {
   constexpr int64_t kLast = std::numeric_limits<int32_t>::max();
   const auto count = [&](const HostExpr& expr, int64_t most) {
     const std::optional<int64_t> value = expr.evaluate_in_dtypes(binding.slots);
@@ -458,7 +461,7 @@ void Plan::check_walk(const Walk& walk, const Binding& binding) const {
   for (const HostExpr& divisor : walk.divisors) count(divisor, kLast);
 }
 
-void Plan::fail_count(size_t num_tensors, size_t num_scalars) const {
+void ArgumentBinder::fail_count(size_t num_tensors, size_t num_scalars) const {
   const auto count = [](size_t n, const char* what) {
     return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s");
   };
@@ -479,8 +482,8 @@ void Plan::fail_count(size_t num_tensors, size_t num_scalars) const {
        count(num_tensors, "tensor") + "; " + count(num_scalars, "scalar"));
 }
 
-void Plan::fail(std::string code, const std::string& argument, SourceLoc loc, std::string what,
-                std::string expected, std::string got) const {
+void ArgumentBinder::fail(std::string code, const std::string& argument, SourceLoc loc,
+                          std::string what, std::string expected, std::string got) const {
   throw Error({.kind = ErrorKind::argument,
                .op = op_,
                .what = std::move(what),

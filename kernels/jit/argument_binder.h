@@ -38,11 +38,11 @@ struct Binding {
 /// Throws a program error for an ir::Kernel that no Builder has finished.
 void check_finished(const ir::Kernel& kernel);
 
-class Plan {
+class ArgumentBinder {
  public:
   /// Throws a program error for what is no finished kernel, has too many parameters, a scalar that
   /// cannot be passed or a dim that no tensor determines.
-  Plan(std::string op, const ir::Kernel& kernel, Author author);
+  ArgumentBinder(std::string op, const ir::Kernel& kernel, Author author);
 
   /// Checks `tensors` (in parameter order; rank 0 without data = absent) and `scalars` against the
   /// declaration and reads the dims off the tensors. Strides of extent-1 dimensions and of empty

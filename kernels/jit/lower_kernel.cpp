@@ -1,4 +1,4 @@
-#include "kernels/jit/lowered.h"
+#include "kernels/jit/lower_kernel.h"
 
 #include <fmt/format.h>
 
@@ -9,7 +9,7 @@
 
 namespace tessera::kernels::jit {
 
-codegen::Program lowered(const ir::Kernel& kernel, Target target) {
+codegen::Program lower_kernel(const ir::Kernel& kernel, Target target) {
   runtime::Runtime& runtime = runtime::Runtime::instance();
   if (!runtime.options().pass_dump_dir.empty()) {
     const std::string digest = runtime::to_hex(runtime::sha256(ir::to_string(kernel)));
