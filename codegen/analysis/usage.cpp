@@ -6,20 +6,20 @@
 
 namespace tessera::codegen {
 
-Role argument_role(const ir::Node& node, size_t arg, Role role) {
+ValueRole argument_role(const ir::Node& node, size_t arg, ValueRole role) {
   const bool is_float = tessera::is_float(node.args[arg]->type);
   switch (node.op) {
     case ir::Op::bitcast:
-      return is_float ? Role::value : role;
+      return is_float ? ValueRole::value : role;
     case ir::Op::select:
-      return arg > 0 ? role : std::min(role, Role::operand);
+      return arg > 0 ? role : std::min(role, ValueRole::operand);
     case ir::Op::neg:
     case ir::Op::abs:
       return role;
     case ir::Op::copysign:
-      return arg == 0 ? role : Role::value;  // the sign of a NaN counts
+      return arg == 0 ? role : ValueRole::value;  // the sign of a NaN counts
     default:
-      return is_float ? Role::operand : role;
+      return is_float ? ValueRole::operand : role;
   }
 }
 
@@ -48,18 +48,18 @@ Expr Usage::definition(const ir::Var& var) const {
   return found == definitions_.end() ? Expr() : found->second;
 }
 
-Role Usage::role(const ir::Var& var) const {
+ValueRole Usage::role(const ir::Var& var) const {
   const auto found = uses_.find(&var);
-  return found == uses_.end() ? Role::index : found->second;
+  return found == uses_.end() ? ValueRole::index : found->second;
 }
 
-Role Usage::store_role(const Array& to) const {
+ValueRole Usage::store_role(const Array& to) const {
   const bool to_arithmetic = to.space == ArraySpace::registers && !read_.contains(&to);
-  return to_arithmetic ? Role::operand : Role::value;
+  return to_arithmetic ? ValueRole::operand : ValueRole::value;
 }
 
-bool Usage::may_wrap(const Expr& e, Role role) const {
-  if (role == Role::index) {
+bool Usage::may_wrap(const Expr& e, ValueRole role) const {
+  if (role == ValueRole::index) {
     if (e->type != DType::i32 || !ranges_.may_wrap(e) || depends_on(e, scalar_data_)) return false;
     return guarded_.contains(e.get()) || !depends_on_data(e);
   }
@@ -163,9 +163,9 @@ void Usage::look(const Store& store) {
 void Usage::look(const Atomic& atomic) {
   use(atomic.to);
   if (atomic.from.array) use(atomic.from, atomic.to.width);
-  use(atomic.value, Role::value);
-  use(atomic.compare, Role::value);
-  use(atomic.until, Role::value);
+  use(atomic.value, ValueRole::value);
+  use(atomic.compare, ValueRole::value);
+  use(atomic.until, ValueRole::value);
 }
 
 void Usage::look(const Convert& convert) {
@@ -194,13 +194,13 @@ void Usage::look(const Mma& mma) {
 
 void Usage::look(const For& loop) {
   visit(loop.body);
-  for (const Expr& bound : {loop.begin, loop.end, loop.step}) use(bound, Role::index);
+  for (const Expr& bound : {loop.begin, loop.end, loop.step}) use(bound, ValueRole::index);
 }
 
 void Usage::look(const If& branch) {
   visit(branch.then);
   visit(branch.otherwise);
-  use(branch.condition, branch.is_guard ? Role::index : Role::value);
+  use(branch.condition, branch.is_guard ? ValueRole::index : ValueRole::value);
   if (branch.is_guard) mark_guarded(branch.condition);
 }
 
@@ -209,27 +209,27 @@ void Usage::look(const RoleBodies& bodies) {
 }
 
 void Usage::look(const Collective& collective) {
-  for (const Expr& arg : collective.args) use(arg, Role::value);
+  for (const Expr& arg : collective.args) use(arg, ValueRole::value);
 }
 
 void Usage::look(const Declare& declare) {
   const Array& array = *declare.array;
-  use(array.address, Role::index);
-  use(array.block, Role::index);
+  use(array.address, ValueRole::index);
+  use(array.block, ValueRole::index);
   if (array.mine) accessed_.insert(array.mine.get());
 }
 
 void Usage::look(const Assert& check) {
   if (check.otherwise == Otherwise::trap) return;  // executor only
-  use(check.condition, Role::value);
+  use(check.condition, ValueRole::value);
 }
 
 void Usage::look(const Print& print) {
-  for (const Expr& arg : print.args) use(arg, Role::value);
+  for (const Expr& arg : print.args) use(arg, ValueRole::value);
 }
 
 void Usage::look(const ExternCall& call) {
-  for (const Expr& arg : call.args) use(arg, Role::value);
+  for (const Expr& arg : call.args) use(arg, ValueRole::value);
 }
 
 void Usage::look(const AsyncCopy& copy) {
@@ -238,21 +238,21 @@ void Usage::look(const AsyncCopy& copy) {
 }
 
 void Usage::look(const Break& leave) {
-  use(leave.condition, Role::value);
+  use(leave.condition, ValueRole::value);
 }
 
 void Usage::look(const Return& leave) {
-  use(leave.condition, Role::value);
+  use(leave.condition, ValueRole::value);
 }
 
 void Usage::look(const MbarrierArrive& arrive) {
   use_mbarrier(arrive.at);
-  use(arrive.rank, Role::index);
+  use(arrive.rank, ValueRole::index);
 }
 
 void Usage::look(const MbarrierWait& wait) {
   use_mbarrier(wait.at);
-  use(wait.phase, Role::index);
+  use(wait.phase, ValueRole::index);
 }
 
 void Usage::look(const BulkCopy& copy) {
@@ -265,26 +265,26 @@ void Usage::look(const TensorCopy& copy) {
   use_mbarrier(copy.mbarrier);
   use(copy.to);
   if (copy.map_at.array) use(copy.map_at);
-  for (const Expr& coordinate : copy.coordinates) use(coordinate, Role::index);
+  for (const Expr& coordinate : copy.coordinates) use(coordinate, ValueRole::index);
 }
 
 void Usage::look(const WriteMap& write) {
   use(write.to);
-  use(write.tensor->address, Role::index);
-  for (const Expr& extent : write.extents) use(extent, Role::index);
-  for (const Expr& stride : write.strides) use(stride, Role::index);
+  use(write.tensor->address, ValueRole::index);
+  for (const Expr& extent : write.extents) use(extent, ValueRole::index);
+  for (const Expr& stride : write.strides) use(stride, ValueRole::index);
 }
 
 void Usage::look(const TensorStore& store) {
   use(store.from);
   accessed_.insert(store.to.array.get());
-  for (const Expr& coordinate : store.coordinates) use(coordinate, Role::index);
+  for (const Expr& coordinate : store.coordinates) use(coordinate, ValueRole::index);
 }
 
-void Usage::use(const Expr& e, Role role) {
+void Usage::use(const Expr& e, ValueRole role) {
   if (!e) return;
   if (e->op == ir::Op::var) {
-    Role& known = uses_.try_emplace(e->var.get(), role).first->second;
+    ValueRole& known = uses_.try_emplace(e->var.get(), role).first->second;
     known = std::max(known, role);
     return;
   }
@@ -296,8 +296,8 @@ void Usage::use(const Expr& e, Role role) {
 void Usage::use(const Access& access) {
   accessed_.insert(access.array.get());
   if (access.width > 1) vectors_.insert(access.array.get());
-  use(access.offset, Role::index);
-  use(access.guard, Role::index);
+  use(access.offset, ValueRole::index);
+  use(access.guard, ValueRole::index);
   if (access.guard) {
     mark_guarded(access.guard);
     mark_guarded(access.offset);
@@ -306,13 +306,13 @@ void Usage::use(const Access& access) {
 
 void Usage::use_mbarrier(const Access& at) {
   accessed_.insert(at.array.get());
-  use(at.offset, Role::index);
+  use(at.offset, ValueRole::index);
 }
 
 void Usage::use(const Slice& slice, int width) {
   accessed_.insert(slice.array.get());
   if (width > 1) vectors_.insert(slice.array.get());
-  use(slice.base, Role::index);
+  use(slice.base, ValueRole::index);
 }
 
 }  // namespace tessera::codegen

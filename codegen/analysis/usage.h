@@ -12,14 +12,14 @@
 namespace tessera::codegen {
 
 /// The use of the result of an expression.
-enum class Role {
+enum class ValueRole {
   index,    // an address, a bound, a guard: the checked executor traps an overflow
   operand,  // arithmetic that makes every NaN canonical
   value,    // its bits reach memory, another thread or a bitcast
 };
 
 /// The role of argument `arg` of a node with role `role`.
-Role argument_role(const ir::Node& node, size_t arg, Role role);
+ValueRole argument_role(const ir::Node& node, size_t arg, ValueRole role);
 
 class Usage {
  public:
@@ -34,17 +34,17 @@ class Usage {
   const Load* inlined_load(const ir::Var& var) const;
 
   /// The strongest role in which the variable is used.
-  Role role(const ir::Var& var) const;
+  ValueRole role(const ir::Var& var) const;
 
   /// The role of a value stored to the array: operand if only matrix products and conversions read it.
-  Role store_role(const Array& to) const;
+  ValueRole store_role(const Array& to) const;
 
   /// True if a signed sum, difference, product or negation may leave its type: it depends on memory,
   /// another thread or a scalar parameter, or the known ranges of indices and extents do not exclude
   /// it. An i32 index wraps where it depends on extents alone, or on loaded values under a guard. For
   /// indices made of scalar parameters, and unguarded indices of loaded values, the author vouches: the
   /// checked executor traps their overflow.
-  bool may_wrap(const Expr& e, Role role) const;
+  bool may_wrap(const Expr& e, ValueRole role) const;
 
   /// The value that a Let binds to the variable; null if none does.
   Expr definition(const ir::Var& var) const;
@@ -108,7 +108,7 @@ class Usage {
   void look(const TensorCopy& copy);
   void look(const TensorStore& store);
   void look(const WriteMap& write);
-  void use(const Expr& e, Role role);
+  void use(const Expr& e, ValueRole role);
   void use(const Access& access);
   void use(const Slice& slice, int width);
   void use_mbarrier(const Access& at);
@@ -118,7 +118,7 @@ class Usage {
   }
 
   bool waits_for_previous_ = false;
-  std::map<const ir::Var*, Role> uses_;
+  std::map<const ir::Var*, ValueRole> uses_;
   std::map<const ir::Var*, const Load*> inlined_;
   std::map<const ir::Var*, Expr> definitions_;
   std::set<const ir::Var*> data_, scalar_data_;  // scalar_data_: a scalar parameter is part of it

@@ -74,7 +74,7 @@ void Emitter::print(const Atomic& atomic) {
   if (atomic.to.guard && wanted) {
     bind(atomic.old,
          fmt::format("{} ? {} : 0",
-                     expressions_.print(atomic.to.guard, Role::index, Precedence::logical_or),
+                     expressions_.print(atomic.to.guard, ValueRole::index, Precedence::logical_or),
                      call));
   } else if (wanted) {
     bind(atomic.old, call);

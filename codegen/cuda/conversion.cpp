@@ -28,7 +28,7 @@ Text ExpressionPrinter::widen(DType from, Text operand) {
   }
 }
 
-Text ExpressionPrinter::convert(DType to, DType from, Text operand, Role role) {
+Text ExpressionPrinter::convert(DType to, DType from, Text operand, ValueRole role) {
   if (to == from) return operand;
   if (to == DType::f64 || from == DType::f64)
     return convert_f64(to, from, std::move(operand), role);
@@ -40,7 +40,7 @@ Text ExpressionPrinter::convert(DType to, DType from, Text operand, Role role) {
     Text wide = widen(from, std::move(operand));
     if (to != DType::f32) return convert(to, DType::f32, std::move(wide), role);
     // A bf16 is widened by a shift, which keeps the bits of a NaN.
-    if (from != DType::bf16 || role != Role::value) return wide;
+    if (from != DType::bf16 || role != ValueRole::value) return wide;
     return {fmt::format("{}({})", call("canonical_nan"), wide.text)};
   }
   if (to == DType::boolean) {
@@ -67,9 +67,10 @@ std::optional<Text> ExpressionPrinter::widened_from_pair(const Expr& e) {
                           names_.of(&array), index(load->from.offset))};
 }
 
-Text ExpressionPrinter::cast(const Expr& e, Role role) {
+Text ExpressionPrinter::cast(const Expr& e, ValueRole role) {
   const Expr& arg = e->args[0];
-  const bool keeps_nan = arg->type == DType::bf16 && role == Role::value;  // a bf16 is but shifted
+  const bool keeps_nan =
+      arg->type == DType::bf16 && role == ValueRole::value;  // a bf16 is but shifted
   if (e->type == DType::f32 && !keeps_nan) {
     if (const std::optional<Text> wide = widened_from_pair(arg)) return *wide;
   }
@@ -84,7 +85,7 @@ Text ExpressionPrinter::cast(const Expr& e, Role role) {
   return convert(e->type, arg->type, text(arg, argument_role(*e, 0, role)), role);
 }
 
-Text ExpressionPrinter::bitcast(const Expr& e, Role role) {
+Text ExpressionPrinter::bitcast(const Expr& e, ValueRole role) {
   const DType to = e->type;
   const DType from = e->args[0]->type;
   if (to == DType::boolean) {

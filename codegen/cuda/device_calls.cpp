@@ -53,11 +53,11 @@ void Emitter::print(const Print& print) {
   std::string args;
   for (const Expr& arg : print.args) {
     const bool small = is_small_float(arg->type);
-    args += ", " +
-            (small ? expressions_
-                         .convert(DType::f32, arg->type, {expressions_.value(arg)}, Role::operand)
-                         .text
-                   : expressions_.value(arg));
+    args += ", " + (small ? expressions_
+                                .convert(DType::f32, arg->type, {expressions_.value(arg)},
+                                         ValueRole::operand)
+                                .text
+                          : expressions_.value(arg));
   }
   out_.directive(fmt::format("printf({}{});", quoted(print_format(print)), args));
 }

@@ -278,7 +278,7 @@ std::string Emitter::conversion(const Convert& convert, const std::string& step)
     }
     default:
       return fmt::format("{} = {};", into,
-                         expressions_.convert(to, from, {source}, Role::value).text);
+                         expressions_.convert(to, from, {source}, ValueRole::value).text);
   }
 }
 

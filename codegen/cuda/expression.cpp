@@ -18,15 +18,15 @@ std::string ExpressionPrinter::type(DType type) {
   return is_builtin(type) ? std::string(type_name(type)) : call(type_name(type));
 }
 
-std::string ExpressionPrinter::print(const Expr& e, Role role, Precedence outer) {
+std::string ExpressionPrinter::print(const Expr& e, ValueRole role, Precedence outer) {
   return parenthesise(text(e, role), outer);
 }
 
-std::string ExpressionPrinter::argument(const Expr& e, size_t i, Role role, Precedence outer) {
+std::string ExpressionPrinter::argument(const Expr& e, size_t i, ValueRole role, Precedence outer) {
   return print(e->args[i], argument_role(*e, i, role), outer);
 }
 
-Text ExpressionPrinter::text(const Expr& e, Role role) {
+Text ExpressionPrinter::text(const Expr& e, ValueRole role) {
   if (is_f64_operation(*e)) return f64_operation(e, role);
   switch (e->op) {
     case Op::constant:
@@ -84,7 +84,7 @@ Text ExpressionPrinter::variable(const ir::Var& var) {
   return element(load->from);
 }
 
-Text ExpressionPrinter::comparison(const Expr& e, Role role) {
+Text ExpressionPrinter::comparison(const Expr& e, ValueRole role) {
   if (!is_float(e->args[0]->type)) {
     return {fmt::format("{} {} {}", integer_operand(e, 0, role), infix(e->op).symbol,
                         integer_operand(e, 1, role)),
@@ -96,7 +96,7 @@ Text ExpressionPrinter::comparison(const Expr& e, Role role) {
           op.precedence};
 }
 
-Text ExpressionPrinter::select(const Expr& e, Role role) {
+Text ExpressionPrinter::select(const Expr& e, ValueRole role) {
   if (std::optional<Text> text = extreme_with_nan(e)) return *std::move(text);
   return {fmt::format("{} ? {} : {}", argument(e, 0, role, Precedence::logical_or),
                       argument(e, 1, role, Precedence::logical_or),

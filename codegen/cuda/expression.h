@@ -17,11 +17,11 @@ class ExpressionPrinter {
  public:
   ExpressionPrinter(const Usage& usage, Names& names) : usage_(usage), names_(names) {}
 
-  std::string print(const Expr& e, Role role, Precedence outer = Precedence::lowest);
+  std::string print(const Expr& e, ValueRole role, Precedence outer = Precedence::lowest);
   std::string index(const Expr& e, Precedence outer = Precedence::lowest) {
-    return print(e, Role::index, outer);
+    return print(e, ValueRole::index, outer);
   }
-  std::string value(const Expr& e) { return print(e, Role::value); }
+  std::string value(const Expr& e) { return print(e, ValueRole::value); }
 
   /// `x[offset]`, with `guard ? .. : 0` around it if the access is guarded. Width 1.
   Text element(const Access& access);
@@ -35,7 +35,7 @@ class ExpressionPrinter {
   std::string address(const Array& array, const Expr& offset);
 
   /// `operand` of dtype `from`, converted as Op::cast says.
-  Text convert(DType to, DType from, Text operand, Role role);
+  Text convert(DType to, DType from, Text operand, ValueRole role);
   /// `operand` as a float whose rounding to a small float is the only rounding.
   Text widen(DType from, Text operand);
 
@@ -47,9 +47,10 @@ class ExpressionPrinter {
   const std::set<std::string, std::less<>>& called() const { return called_; }
 
  private:
-  Text text(const Expr& e, Role role);
+  Text text(const Expr& e, ValueRole role);
   /// Argument `i` of `e`, which has role `role`.
-  std::string argument(const Expr& e, size_t i, Role role, Precedence outer = Precedence::lowest);
+  std::string argument(const Expr& e, size_t i, ValueRole role,
+                       Precedence outer = Precedence::lowest);
   /// As argument(), as a float.
   std::string f32_argument(const Expr& e, size_t i, Precedence outer = Precedence::lowest);
   /// An offset between brackets, which take every integer type.
@@ -57,26 +58,26 @@ class ExpressionPrinter {
 
   Text constant(const ir::Node& node);
   Text variable(const ir::Var& var);
-  Text integer_binary(const Expr& e, Role role);
-  bool may_wrap(const Expr& e, Role role) const;
-  std::string integer_operand(const Expr& e, size_t i, Role role);
+  Text integer_binary(const Expr& e, ValueRole role);
+  bool may_wrap(const Expr& e, ValueRole role) const;
+  std::string integer_operand(const Expr& e, size_t i, ValueRole role);
   Text float_arithmetic(const Expr& e);
   std::optional<Text> extreme_with_nan(const Expr& e);
   std::optional<Text> quotient(const Expr& e);
-  Text comparison(const Expr& e, Role role);
-  Text shift(const Expr& e, Role role);
-  Text sign_operation(const Expr& e, Role role);
+  Text comparison(const Expr& e, ValueRole role);
+  Text shift(const Expr& e, ValueRole role);
+  Text sign_operation(const Expr& e, ValueRole role);
   // f64_text.cpp
   static bool is_f64_operation(const ir::Node& node);
-  Text f64_operation(const Expr& e, Role role);
-  Text convert_f64(DType to, DType from, Text operand, Role role);
-  Text small_float_sign(const Expr& e, Role role);
-  Text select(const Expr& e, Role role);
+  Text f64_operation(const Expr& e, ValueRole role);
+  Text convert_f64(DType to, DType from, Text operand, ValueRole role);
+  Text small_float_sign(const Expr& e, ValueRole role);
+  Text select(const Expr& e, ValueRole role);
   std::optional<Text> widened_from_pair(const Expr& e);
-  Text cast(const Expr& e, Role role);
-  Text bitcast(const Expr& e, Role role);
-  Text function(const Expr& e, Role role);
-  Text intrinsic(const Expr& e, Role role);
+  Text cast(const Expr& e, ValueRole role);
+  Text bitcast(const Expr& e, ValueRole role);
+  Text function(const Expr& e, ValueRole role);
+  Text intrinsic(const Expr& e, ValueRole role);
 
   const Usage& usage_;
   Names& names_;

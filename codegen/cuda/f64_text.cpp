@@ -16,7 +16,7 @@ bool ExpressionPrinter::is_f64_operation(const ir::Node& node) {
   return !moves && !node.args.empty() && node.args[0]->type == DType::f64;
 }
 
-Text ExpressionPrinter::f64_operation(const Expr& e, Role role) {
+Text ExpressionPrinter::f64_operation(const Expr& e, ValueRole role) {
   const auto calls = [&](const std::string& function) {
     std::string text = function;
     for (size_t i = 0; i < e->args.size(); ++i) {
@@ -25,7 +25,7 @@ Text ExpressionPrinter::f64_operation(const Expr& e, Role role) {
     return text + ")";
   };
   const auto seen = [&](Text text) -> Text {
-    if (role != Role::value) return text;
+    if (role != ValueRole::value) return text;
     return {fmt::format("{}({})", call("canonical_nan_f64"), text.text)};
   };
   switch (e->op) {
@@ -64,20 +64,20 @@ Text ExpressionPrinter::f64_operation(const Expr& e, Role role) {
   }
 }
 
-Text ExpressionPrinter::convert_f64(DType to, DType from, Text operand, Role role) {
+Text ExpressionPrinter::convert_f64(DType to, DType from, Text operand, ValueRole role) {
   if (to == DType::boolean) {
     return {fmt::format("{} != 0.0", parenthesise(std::move(operand), Precedence::relational)),
             Precedence::equality};
   }
   if (to == DType::f64) {
-    const bool seen = is_float(from) && role == Role::value;
+    const bool seen = is_float(from) && role == ValueRole::value;
     if (is_small_float(from)) operand = widen(from, std::move(operand));
     Text wide{fmt::format("double({})", operand.text)};
     return seen ? Text{fmt::format("{}({})", call("canonical_nan_f64"), wide.text)} : wide;
   }
   if (to == DType::f32) {
     Text narrow{fmt::format("__double2float_rn({})", operand.text)};
-    if (role != Role::value) return narrow;
+    if (role != ValueRole::value) return narrow;
     return {fmt::format("{}({})", call("canonical_nan"), narrow.text)};
   }
   if (is_small_float(to)) {

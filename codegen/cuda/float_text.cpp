@@ -51,8 +51,8 @@ std::string ExpressionPrinter::f32_argument(const Expr& e, size_t i, Precedence 
         {f32_literal(arg->number), negative ? Precedence::unary : Precedence::primary}, outer);
   }
   if (const std::optional<Text> wide = widened_from_pair(arg)) return wide->text;
-  return parenthesise(convert(DType::f32, arg->type, text(arg, Role::operand), Role::operand),
-                      outer);
+  return parenthesise(
+      convert(DType::f32, arg->type, text(arg, ValueRole::operand), ValueRole::operand), outer);
 }
 
 // CUDA's division tests its operands and branches for some. For positive operands, one of them constant, the
@@ -89,7 +89,7 @@ Text ExpressionPrinter::float_arithmetic(const Expr& e) {
   if (std::optional<Text> text = quotient(e)) return *std::move(text);
   const Operator op = infix(e->op);
   if (*op.symbol == '\0')
-    return convert(e->type, DType::f32, function(e, Role::operand), Role::operand);
+    return convert(e->type, DType::f32, function(e, ValueRole::operand), ValueRole::operand);
   TESSERA_CHECK(e->op != Op::mod && !is_bitwise(e->op),
                 fmt::format("{} of {}", ir::name(e->op), name(e->type)));
   Text result;
@@ -105,11 +105,11 @@ Text ExpressionPrinter::float_arithmetic(const Expr& e) {
                           op.symbol, f32_argument(e, 1, operand_precedence(e->op, true))),
               op.precedence};
   }
-  return convert(e->type, DType::f32, std::move(result), Role::operand);
+  return convert(e->type, DType::f32, std::move(result), ValueRole::operand);
 }
 
 // Calls of CUDA's own functions: f32 for every float, else integers.
-Text ExpressionPrinter::function(const Expr& e, Role role) {
+Text ExpressionPrinter::function(const Expr& e, ValueRole role) {
   const bool floating = is_float(e->type);
   const bool is_extreme = e->op == Op::min || e->op == Op::max;
   if (floating && is_extreme && ir::equal(e->args[0], e->args[1])) {
@@ -172,7 +172,7 @@ Text ExpressionPrinter::function(const Expr& e, Role role) {
   return {result + ")"};
 }
 
-Text ExpressionPrinter::small_float_sign(const Expr& e, Role role) {
+Text ExpressionPrinter::small_float_sign(const Expr& e, ValueRole role) {
   const uint32_t sign = float_bits(e->type, -0.0);
   const std::string x = argument(e, 0, role, Precedence::unary);
   if (e->op == Op::neg) return {fmt::format("{} ^ 0x{:X}", x, sign), Precedence::bit_xor};
@@ -183,12 +183,12 @@ Text ExpressionPrinter::small_float_sign(const Expr& e, Role role) {
 }
 
 // Integers and f32. On floats these change the sign bit only; CUDA's own functions may change a NaN.
-Text ExpressionPrinter::sign_operation(const Expr& e, Role role) {
+Text ExpressionPrinter::sign_operation(const Expr& e, ValueRole role) {
   const bool floating = e->type == DType::f32;
   if (e->op == Op::copysign) {
     return {fmt::format("copysignf({}, {})", argument(e, 0, role), argument(e, 1, role))};
   }
-  if (floating && role == Role::value) {
+  if (floating && role == ValueRole::value) {
     return {fmt::format("{}({})", call(e->op == Op::neg ? "flip_sign" : "clear_sign"),
                         argument(e, 0, role))};
   }

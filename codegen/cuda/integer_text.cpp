@@ -87,7 +87,7 @@ bool is_int_beside_wide(const Expr& e, size_t i) {
 }  // namespace
 
 // Integers and booleans.
-Text ExpressionPrinter::integer_binary(const Expr& e, Role role) {
+Text ExpressionPrinter::integer_binary(const Expr& e, ValueRole role) {
   if (e->op == Op::min || e->op == Op::max) return function(e, role);
   const bool arithmetic = e->op == Op::add || e->op == Op::sub || e->op == Op::mul;
   const bool is_signed_wide = e->type == DType::i32 || e->type == DType::i64;
@@ -110,7 +110,7 @@ Text ExpressionPrinter::integer_binary(const Expr& e, Role role) {
 }
 
 // In the program's order, or in that of the text, where a + (b + c) loses its parentheses.
-bool ExpressionPrinter::may_wrap(const Expr& e, Role role) const {
+bool ExpressionPrinter::may_wrap(const Expr& e, ValueRole role) const {
   if (usage_.may_wrap(e, role)) return true;
   if (!is_chained(e, 1)) return false;
   std::vector<Expr> terms;
@@ -122,7 +122,7 @@ bool ExpressionPrinter::may_wrap(const Expr& e, Role role) const {
   });
 }
 
-std::string ExpressionPrinter::integer_operand(const Expr& e, size_t i, Role role) {
+std::string ExpressionPrinter::integer_operand(const Expr& e, size_t i, ValueRole role) {
   const Expr& arg = e->args[i];
   const bool is_int = is_int_beside_wide(e, i);
   if (is_int && ir::is_constant(arg)) return fmt::format("{}", arg->integer);
@@ -135,7 +135,7 @@ std::string ExpressionPrinter::integer_operand(const Expr& e, size_t i, Role rol
   return argument(e, i, role, is_chained(e, i) ? infix(e->op).precedence : outer);
 }
 
-Text ExpressionPrinter::shift(const Expr& e, Role role) {
+Text ExpressionPrinter::shift(const Expr& e, ValueRole role) {
   const Expr& amount = e->args[1];
   const bool left = e->op == Op::shl;
   Text result;
@@ -157,7 +157,7 @@ Text ExpressionPrinter::shift(const Expr& e, Role role) {
 }
 
 // Functions of integers that CUDA has for 32 and for 64 bits.
-Text ExpressionPrinter::intrinsic(const Expr& e, Role role) {
+Text ExpressionPrinter::intrinsic(const Expr& e, ValueRole role) {
   const DType type = e->args[0]->type;
   const bool is_wide = bits(type) == 64;
   if (e->op == Op::mulhi) {

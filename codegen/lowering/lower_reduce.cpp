@@ -94,12 +94,12 @@ void TileLowering::lower_reduce(const ir::Reduce& reduce, SourceLoc loc) {
   for (const layout::Digit& digit : source.digits()) {
     if (digit.axis == reduce.axis && digit.thread > 0) parts.push_back(digit);
   }
-  const Meeting meeting = meeting_of(parts);
-  if (!lower_extreme(reduce, meeting.masks, loc)) {
+  const PartExchange exchange = exchange_of(parts);
+  if (!lower_extreme(reduce, exchange.masks, loc)) {
     fold_own_slots(reduce, loc);
-    fold_lanes(reduce.op, meeting.masks, out, outputs, loc);
+    fold_lanes(reduce.op, exchange.masks, out, outputs, loc);
   }
-  fold_warps(reduce.op, meeting, out, outputs, loc);
+  fold_warps(reduce.op, exchange, out, outputs, loc);
 }
 
 void TileLowering::fill(const ArrayRef& registers, const Expr& value, SourceLoc loc) {
@@ -132,8 +132,9 @@ void TileLowering::fold_own_slots(const ir::Reduce& reduce, SourceLoc loc) {
   });
 }
 
-TileLowering::Meeting TileLowering::meeting_of(const std::vector<layout::Digit>& digits) const {
-  Meeting meeting;
+TileLowering::PartExchange TileLowering::exchange_of(
+    const std::vector<layout::Digit>& digits) const {
+  PartExchange exchange;
   for (const layout::Digit& digit : digits) {
     const int64_t inside = digit.thread < kThreadsPerWarp
                                ? std::min<int64_t>(digit.extent, kThreadsPerWarp / digit.thread)
@@ -141,18 +142,18 @@ TileLowering::Meeting TileLowering::meeting_of(const std::vector<layout::Digit>&
     const bool butterfly = power_of_two(digit.thread) && inside > 1 && power_of_two(inside) &&
                            digit.extent % inside == 0 && group_.is_whole_warps();
     if (!butterfly) {
-      meeting.exchanged.push_back(digit);
+      exchange.through_shared.push_back(digit);
       continue;
     }
     for (int64_t mask = digit.thread; mask < digit.thread * inside; mask *= 2)
-      meeting.masks.push_back(mask);
+      exchange.masks.push_back(mask);
     if (inside < digit.extent) {
-      meeting.exchanged.push_back(
+      exchange.through_shared.push_back(
           {digit.axis, digit.div * inside, digit.extent / inside, digit.thread * inside, 0});
     }
   }
-  std::sort(meeting.masks.rbegin(), meeting.masks.rend());
-  return meeting;
+  std::sort(exchange.masks.rbegin(), exchange.masks.rend());
+  return exchange;
 }
 
 void TileLowering::fold_lanes(ir::ReduceOp op, const std::vector<int64_t>& masks,
@@ -233,12 +234,12 @@ void TileLowering::fold_whole_warps(ir::ReduceOp op, int64_t count, const ArrayR
 }
 
 // Through scratch[output][thread]: every thread folds the parts of its group in ascending order.
-void TileLowering::fold_warps(ir::ReduceOp op, const Meeting& meeting, const ArrayRef& result,
+void TileLowering::fold_warps(ir::ReduceOp op, const PartExchange& exchange, const ArrayRef& result,
                               int64_t outputs, SourceLoc loc) {
-  const std::vector<layout::Digit>& exchanged = meeting.exchanged;
+  const std::vector<layout::Digit>& exchanged = exchange.through_shared;
   if (exchanged.empty()) return;
   int64_t folded = 0;
-  for (const int64_t mask : meeting.masks) folded |= mask;
+  for (const int64_t mask : exchange.masks) folded |= mask;
   if (folded == kThreadsPerWarp - 1 && exchanged.size() == 1 &&
       exchanged[0].thread == kThreadsPerWarp) {
     return fold_whole_warps(op, exchanged[0].extent, result, outputs, loc);

@@ -60,9 +60,9 @@ void TileLowering::reducer_finalize(const ir::ReducerFinalize& finalize, SourceL
   for (const layout::Replica& replica : layouts_.fragments.at(finalize.reducer->id).replicas()) {
     copies.push_back({0, 1, replica.extent, replica.thread, 0});
   }
-  const Meeting meeting = meeting_of(copies);
-  fold_lanes(finalize.op, meeting.masks, parts, parts->size, loc);
-  fold_warps(finalize.op, meeting, parts, parts->size, loc);
+  const PartExchange exchange = exchange_of(copies);
+  fold_lanes(finalize.op, exchange.masks, parts, parts->size, loc);
+  fold_warps(finalize.op, exchange, parts, parts->size, loc);
 
   const auto total = [&](const Expr& part) {
     if (!finalize.start) return part;

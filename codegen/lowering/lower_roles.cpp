@@ -61,7 +61,7 @@ std::string to_string(const FillEngines& copies) {
   return fmt::format("{}", fmt::join(words, " and "));
 }
 
-void look_at_copies(const ir::Body& body, FillEngines& copies) {
+void collect_engines(const ir::Body& body, FillEngines& copies) {
   for (const ir::Stmt& stmt : body) {
     const ir::CopyPlan* const plan = plan_of(stmt);
     if (plan != nullptr && plan->engine != ir::Engine::threads) {
@@ -77,12 +77,12 @@ void look_at_copies(const ir::Body& body, FillEngines& copies) {
       copies.stores = true;
       copies.by_threads.insert(storage_of(*store->buffer).id);
     }
-    for_each_body(stmt, [&](const ir::Body& inner) { look_at_copies(inner, copies); });
+    for_each_body(stmt, [&](const ir::Body& inner) { collect_engines(inner, copies); });
   }
 }
 
 /// Adds the ids of the tiles that tensor cores and tensor stores read themselves.
-void look_at_operands(const ir::Body& body, std::set<int>& operands) {
+void collect_operands(const ir::Body& body, std::set<int>& operands) {
   for (const ir::Stmt& stmt : body) {
     any_in(stmt, [&](const ir::Stmt& inner) {
       const auto* gemm = std::get_if<ir::Gemm>(&inner.node);
@@ -94,7 +94,7 @@ void look_at_operands(const ir::Body& body, std::set<int>& operands) {
   }
 }
 
-bool meet(const std::set<int>& a, const std::set<int>& b) {
+bool share_any(const std::set<int>& a, const std::set<int>& b) {
   return std::any_of(a.begin(), a.end(), [&](int id) { return b.contains(id); });
 }
 
@@ -128,7 +128,7 @@ int64_t bytes_of(const ir::Ring& ring) {
 
 }  // namespace
 
-void TileLowering::look_at_rings() {
+void TileLowering::plan_rings() {
   struct Parts {
     std::shared_ptr<Array> full, empty;
     std::string fills, takes;  // roles
@@ -154,9 +154,9 @@ void TileLowering::look_at_rings() {
       roles += (roles.empty() ? "" : ", ") + name;
       mbarriers.arrivals += role.count / kThreadsPerWarp;
     }
-    if (!turn.fills) return look_at_operands(turn.body, part.operands);
+    if (!turn.fills) return collect_operands(turn.body, part.operands);
     const bool had_pieces = part.copies.pieces;
-    look_at_copies(turn.body, part.copies);
+    collect_engines(turn.body, part.copies);
     if (part.copies.pieces && !had_pieces) mbarriers.arrivals += role.count;
   });
   for (size_t i = 0; i < parts.size(); ++i) {
@@ -171,8 +171,8 @@ void TileLowering::look_at_rings() {
     rings_[i].full = part.full;
     rings_[i].empty = part.empty;
     rings_[i].has_pieces = part.copies.pieces;
-    rings_[i].fences_takes = meet(part.copies.by_threads, part.operands);
-    rings_[i].fences_fills = meet(part.copies.by_threads, part.copies.by_engine);
+    rings_[i].fences_takes = share_any(part.copies.by_threads, part.operands);
+    rings_[i].fences_fills = share_any(part.copies.by_threads, part.copies.by_engine);
     result_.rings.push_back(fmt::format(
         "{}: ring {}: {} stages of {} bytes, filled by '{}' {}{}, taken by {}; {} arrivals fill a "
         "stage, {} empty it",

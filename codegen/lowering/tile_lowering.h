@@ -162,18 +162,18 @@ class TileLowering {
   void lower_reduce(const ir::Reduce& reduce, SourceLoc loc);
   /// Folds the slots of each thread alone.
   void fold_own_slots(const ir::Reduce& reduce, SourceLoc loc);
-  /// How threads with parts of one output exchange them.
-  struct Meeting {
-    std::vector<int64_t> masks;            // inside the warp: xor of lanes, the largest first
-    std::vector<layout::Digit> exchanged;  // the others, through shared memory
+  /// The way in which threads with parts of one output exchange them.
+  struct PartExchange {
+    std::vector<int64_t> masks;                 // inside the warp: xor of lanes, the largest first
+    std::vector<layout::Digit> through_shared;  // the others
   };
-  Meeting meeting_of(const std::vector<layout::Digit>& digits) const;
+  PartExchange exchange_of(const std::vector<layout::Digit>& digits) const;
   /// Folds `outputs` registers of `result` over the lanes of the masks.
   void fold_lanes(ir::ReduceOp op, const std::vector<int64_t>& masks, const ArrayRef& result,
                   int64_t outputs, SourceLoc loc);
   /// The same over the threads that the digits number.
-  void fold_warps(ir::ReduceOp op, const Meeting& meeting, const ArrayRef& result, int64_t outputs,
-                  SourceLoc loc);
+  void fold_warps(ir::ReduceOp op, const PartExchange& exchange, const ArrayRef& result,
+                  int64_t outputs, SourceLoc loc);
   /// The same where all lanes of a warp hold the same part.
   void fold_whole_warps(ir::ReduceOp op, int64_t count, const ArrayRef& result, int64_t outputs,
                         SourceLoc loc);
@@ -202,7 +202,7 @@ class TileLowering {
     ArrayRef stage, round;      // registers of the role: of the next turn
     Access filled;              // the mbarrier of the fill around the statement
   };
-  void look_at_rings();
+  void plan_rings();
   void init_rings(SourceLoc loc);
   VarRef read_counter(const ArrayRef& counter, VarRef into, SourceLoc loc);
 

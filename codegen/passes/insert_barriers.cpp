@@ -96,21 +96,21 @@ class BarrierPlanner {
   }
 
   /// An enclosing loop or condition in which the threads of the group diverge.
-  struct Parting {
+  struct Divergence {
     const char* what;
     Expr value;
     SourceLoc loc;
     bool in_warp;  // also within a warp
   };
   /// The innermost divergence that prevents such a barrier; null if there is none.
-  const Parting* parting_of(Group order) const {
-    const auto at = std::find_if(parted_.rbegin(), parted_.rend(), [&](const Parting& parting) {
-      return order == Group::block || parting.in_warp;
-    });
-    return at == parted_.rend() ? nullptr : &*at;
+  const Divergence* divergence_at(Group order) const {
+    const auto at = std::find_if(
+        divergences_.rbegin(), divergences_.rend(),
+        [&](const Divergence& divergence) { return order == Group::block || divergence.in_warp; });
+    return at == divergences_.rend() ? nullptr : &*at;
   }
 
-  [[noreturn]] void divergent(const Conflict& conflict, const Parting& parting) const {
+  [[noreturn]] void divergent(const Conflict& conflict, const Divergence& divergence) const {
     const std::string all =
         role_ == nullptr ? "the whole block" : fmt::format("the whole role '{}'", role_->name);
     throw Error(
@@ -120,8 +120,8 @@ class BarrierPlanner {
              "shared '{}' needs a barrier under a condition that differs between threads",
              authors_name(*conflict.after->array)),
          .expected = fmt::format("conditions and loop bounds that are the same for {}", all),
-         .got = fmt::format("the {} {} at {}: {}", parting.what, ir::to_string(parting.value),
-                            to_string(parting.loc), uniform_.why_not(parting.value)),
+         .got = fmt::format("the {} {} at {}: {}", divergence.what, ir::to_string(divergence.value),
+                            to_string(divergence.loc), uniform_.why_not(divergence.value)),
          .hint = fmt::format(
              "move the two accesses out of the condition, or make it the same for {}", all),
          .code = "SYNC_DIVERGENT",
@@ -132,7 +132,8 @@ class BarrierPlanner {
   // ---- placement
 
   Stmt barrier(const Conflict& conflict) {
-    if (const Parting* parting = parting_of(conflict.order)) divergent(conflict, *parting);
+    if (const Divergence* divergence = divergence_at(conflict.order))
+      divergent(conflict, *divergence);
     inserted_.push_back(conflict);
     const auto reason = static_cast<int>(inserted_.size());
     const bool is_one_warp = role_ != nullptr && role_->threads.count <= kThreadsPerWarp;
@@ -219,32 +220,34 @@ class BarrierPlanner {
   }
 
   bool enter_loop(For& loop, SourceLoc loc, PendingAccesses& state) {
-    const size_t outer = parted_.size();
+    const size_t outer = divergences_.size();
     for (const Expr& bound : {loop.end, loop.begin, loop.step}) {
-      if (uniform_(bound) || parted_.size() > outer) continue;
-      parted_.push_back({"loop bound", bound, loc, !shared_.is_same_in_warps(loop, uniform_)});
+      if (uniform_(bound) || divergences_.size() > outer) continue;
+      divergences_.push_back({"loop bound", bound, loc, !shared_.is_same_in_warps(loop, uniform_)});
     }
     if (const Break* leave = break_of(loop); leave && !uniform_(leave->condition)) {
-      parted_.push_back({"condition of the break", leave->condition, loop.body.back().loc, true});
+      divergences_.push_back(
+          {"condition of the break", leave->condition, loop.body.back().loc, true});
     }
     const bool good = run_rounds(loop, state);
-    parted_.erase(parted_.begin() + static_cast<std::ptrdiff_t>(outer), parted_.end());
+    divergences_.erase(divergences_.begin() + static_cast<std::ptrdiff_t>(outer),
+                       divergences_.end());
     return good;
   }
 
   bool enter_branch(If& branch, SourceLoc loc, PendingAccesses& state) {
     const bool differs = !uniform_(branch.condition);
     const bool differs_in_warp = differs && !shared_.is_same_in_warps(branch.condition, uniform_);
-    if (differs) parted_.push_back({"condition", branch.condition, loc, differs_in_warp});
+    if (differs) divergences_.push_back({"condition", branch.condition, loc, differs_in_warp});
     PendingAccesses then = state;
     shared_.enter_then(branch);
     const Accesses of_then = differs ? shared_.accesses_of(branch.then) : Accesses();
     bool good = process(branch.then, then);
     shared_.enter_otherwise(branch);
-    if (differs) check_arms(of_then, shared_.accesses_of(branch.otherwise), parted_.back());
+    if (differs) check_arms(of_then, shared_.accesses_of(branch.otherwise), divergences_.back());
     good = good && process(branch.otherwise, state);
     shared_.leave_branch();
-    if (differs) parted_.pop_back();
+    if (differs) divergences_.pop_back();
     state.merge(then);
     return good;
   }
@@ -267,13 +270,13 @@ class BarrierPlanner {
   }
 
   /// Nothing orders threads of different arms of a branch.
-  void check_arms(const Accesses& then, const Accesses& otherwise, const Parting& parting) {
+  void check_arms(const Accesses& then, const Accesses& otherwise, const Divergence& divergence) {
     for (const FootprintRef& before : then) {
       for (const FootprintRef& after : otherwise) {
         const Group order = shared_.order_between(before, after);
-        const bool race = order == Group::block || (order == Group::warp && parting.in_warp);
+        const bool race = order == Group::block || (order == Group::warp && divergence.in_warp);
         if (race && !before->manual_sync && !after->manual_sync) {
-          divergent({order, before, after}, parting);
+          divergent({order, before, after}, divergence);
         }
       }
     }
@@ -366,7 +369,7 @@ class BarrierPlanner {
   const RoleBodies::Role* role_ = nullptr;      // of the current statement
   std::map<const RoleBodies::Role*, int> ids_;  // of their named barriers
   std::vector<Conflict> inserted_;
-  std::vector<Parting> parted_;  // outer before inner
+  std::vector<Divergence> divergences_;  // outer before inner
   bool only_check_ = false;
   const Body* left_out_of_ = nullptr;  // the barrier that a check leaves out
   size_t left_out_ = 0;

@@ -45,7 +45,7 @@ LoweredTiles TileLowering::lower() {
   }
   for (const VarRef& dim : kernel_.dims) program.params.push_back({dim->name, {}, dim});
   for (const VarRef& scalar : kernel_.scalars) program.params.push_back({scalar->name, {}, scalar});
-  look_at_rings();
+  plan_rings();
   program.body = nested([&] { lower_body(kernel_.body); });
   return std::move(result_);
 }

@@ -22,7 +22,7 @@ bool is_block_barrier(const Stmt& stmt) {
   return has_order(stmt, {Order::Kind::barrier, Group::block});
 }
 
-bool meet(const Footprint& a, const Footprint& b) {
+bool overlap(const Footprint& a, const Footprint& b) {
   if (a.array != b.array) return overlap(*a.array, *b.array);
   for (size_t e = std::max(a.first, b.first); e < std::min(a.end(), b.end()); ++e) {
     const bool both =
@@ -148,7 +148,7 @@ class Candidate {
       for (const int64_t round : {phase, (phase + period - 1) % period}) {
         for (const FootprintRef& read : footprints_of(reads_, period, round)) {
           for (const FootprintRef& write : written) {
-            if (meet(*read, *write)) {
+            if (overlap(*read, *write)) {
               return fmt::format("'{}' is overwritten too early", authors_name(*read->array));
             }
           }

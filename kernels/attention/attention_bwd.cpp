@@ -111,18 +111,18 @@ void launches(const Call& c, Launches& go) {
   };
   const TensorView rows =
       work({c.has("sink") ? 4 : 2, c["B"], c["h"], c["Sq"]}, elements_of_rows(c));
-  More more{.tensors = {{"rows", rows}},
+  Args args{.tensors = {{"rows", rows}},
             .scalars = {{"c", attention::factor_of(c)},
                         {"cap", softcap > 0 ? attention::scale_of(c) / softcap : 0.0},
                         {"scale", attention::scale_of(c)},
                         {"left", c["window_left"]},
                         {"right", c.flag("causal") ? 0 : c["window_right"]}}};
   for (const char* name : {"grad_out", "q", "k", "v", "out"}) {
-    more.tensors.push_back({name, attention::packed(c.given(name))});
+    args.tensors.push_back({name, attention::packed(c.given(name))});
   }
-  go.add(attention::build_backward_rows, s, more, "rows");
-  go.add(attention::build_backward_queries, s, more, "queries");
-  More of_keys = more;
+  go.add(attention::build_backward_rows, s, args, "rows");
+  go.add(attention::build_backward_queries, s, args, "queries");
+  Args of_keys = args;
   if (s.has_group != 0) {
     for (const auto& [name, width] : {std::pair{"grad_k", c["dk"]}, std::pair{"grad_v", c["dv"]}}) {
       of_keys.tensors.push_back(
@@ -144,7 +144,7 @@ void launches(const Call& c, Launches& go) {
              "group");
     }
   }
-  if (s.has_sink != 0) go.add(attention::build_backward_sink, attention::SinkSpec{}, more, "sink");
+  if (s.has_sink != 0) go.add(attention::build_backward_sink, attention::SinkSpec{}, args, "sink");
 }
 
 void require(const Call& c) {

@@ -88,24 +88,24 @@ void launches(const Call& c, Launches& go) {
       std::has_single_bit(static_cast<uint64_t>(c["ps"])) && c["ps"] <= kLargestPage;
   s.page_size = is_usual ? c.i32("ps") : 0;
   choose_tile(s, c["n"] * (c["h"] / c["g"]), jit::shared_memory_limit(c.device()));
-  More more{.tensors = {{"q", q}, {"k_cache", k}, {"v_cache", v}},
+  Args args{.tensors = {{"q", q}, {"k_cache", k}, {"v_cache", v}},
             .scalars = {{"c", attention::factor_of(c)},
                         {"cap", softcap > 0 ? attention::scale_of(c) / softcap : 0.0},
                         {"left", left},
                         {"part_blocks", c["split_len"] / s.keys()},
                         {"group", c["h"] / c["g"]},
                         {"cache_rows", most}}};
-  if (s.has_parts == 0) return go.add(attention::build_decode, s, more);
+  if (s.has_parts == 0) return go.add(attention::build_decode, s, args);
   const int64_t rows = c["B"] * c["n"] * c["h"];
   const TensorView& workspace = c.given("workspace");
-  more.tensors.push_back(
+  args.tensors.push_back(
       {"parts",
        {workspace.data, DType::f32, {part_count(c), rows, s.value_width + 2}, c.device()}});
-  go.add(attention::build_decode, s, more);
+  go.add(attention::build_decode, s, args);
   go.add(attention::build_join,
          attention::JoinSpec{s.value_width, s.is_f16, s.is_causal, s.has_left, s.has_sink,
                              s.is_e4m3, static_cast<int32_t>(s.keys())},
-         more, "join");
+         args, "join");
 }
 
 void require(const Call& c) {

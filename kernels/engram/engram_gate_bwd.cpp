@@ -49,19 +49,19 @@ void launches(const Call& c, Launches& go) {
   if (c["T"] == 0) return go.add(engram::build_no_tokens, spec, {}, "no tokens");
   const int64_t rows = c["T"] * engram::kStreams, partials = c["num_persistent_blocks"];
   const auto by_row = [&](const char* name) {
-    return More::Tensor{name, reshaped(c.given(name), {rows, c["D"]})};
+    return Args::Tensor{name, reshaped(c.given(name), {rows, c["D"]})};
   };
   const bool is_one = is_one_kernel(c);
   const TensorView scores = is_one ? TensorView() : reshaped(c.given("workspace"), {3, rows});
-  const More more = {.tensors = {by_row("grad_out"),
+  const Args args = {.tensors = {by_row("grad_out"),
                                  by_row("hidden_states"),
                                  by_row("grad_hidden_states"),
                                  by_row("grad_k"),
                                  {"score_gradients", scores}},
                      .scalars = {{"tokens_per_partial", (c["T"] + partials - 1) / partials}}};
-  if (is_one) return go.add(engram::build_gate_bwd, spec, more, "all");
-  go.add(engram::build_gate_scores, spec, more, "scores");
-  go.add(engram::build_gate_rows, spec, more, "rows");
+  if (is_one) return go.add(engram::build_gate_bwd, spec, args, "all");
+  go.add(engram::build_gate_scores, spec, args, "scores");
+  go.add(engram::build_gate_rows, spec, args, "rows");
 }
 
 }  // namespace

@@ -29,7 +29,7 @@ engram::GateSpec spec_of(const Call& c) {
 void launches(const Call& c, Launches& go) {
   const engram::GateSpec spec = spec_of(c);
   const auto rows = [&](const char* name) {  // rows of all tokens and streams
-    return More::Tensor{name, reshaped(c.given(name), {c["T"] * spec.streams, spec.hidden})};
+    return Args::Tensor{name, reshaped(c.given(name), {c["T"] * spec.streams, spec.hidden})};
   };
   // First enough blocks for every SM, then fewer reads of the weights.
   const int64_t tokens_per_block = std::clamp<int64_t>(c["T"] * spec.streams / 2048, 1, 8);

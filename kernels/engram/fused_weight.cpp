@@ -37,7 +37,7 @@ ir::Kernel build(const Spec& s) {
 
 void launches(const Call& c, Launches& go) {
   const auto flat = [&](const char* name) {
-    return More::Tensor{name, reshaped(c.given(name), {c["hc"] * c["D"]})};
+    return Args::Tensor{name, reshaped(c.given(name), {c["hc"] * c["D"]})};
   };
   go.add(build, Spec{c.align({"weight_hidden", "weight_embed"}), c.align({"weight_fused"})},
          {.tensors = {flat("weight_hidden"), flat("weight_embed"), flat("weight_fused")}});

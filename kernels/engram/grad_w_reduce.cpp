@@ -69,14 +69,14 @@ ir::Kernel build(const Spec&) {
 
 void launches(const Call& c, Launches& go) {
   const int64_t weights = c["hc"] * c["D"];
-  More more;
+  Args args;
   for (const char* name :
        {"weight_hidden", "weight_embed", "grad_weight_hidden", "grad_weight_embed"}) {
-    more.tensors.push_back({name, reshaped(c.given(name), {weights})});
+    args.tensors.push_back({name, reshaped(c.given(name), {weights})});
   }
-  more.tensors.push_back(
+  args.tensors.push_back(
       {"grad_w_partial", reshaped(c.given("grad_w_partial"), {c["Z"], weights})});
-  go.add(build, Spec{}, more);
+  go.add(build, Spec{}, args);
 }
 
 }  // namespace

@@ -22,11 +22,11 @@ void launches(const Call& c, Launches& go) {
       c.align({"initial_residual", "layer_output_list", "layer_input_list", "residual_list"}),
       c.align({"pre_mix_list", "post_mix_list", "comb_mix_list"})};
   for (int64_t first = 0; first < c["L"]; first += mhc::kLayers) {
-    More more;
+    Args args;
     const auto bind = [&](const char* list, int64_t length) {
       for (int64_t l = 0; l < mhc::kLayers; ++l) {
         const bool is_there = first + l < length;
-        more.tensors.push_back(
+        args.tensors.push_back(
             {fmt::format("{}_{}", list, l),
              is_there ? c.tensor(fmt::format("{}.{}", list, first + l)) : TensorView()});
       }
@@ -36,10 +36,10 @@ void launches(const Call& c, Launches& go) {
     for (const char* list :
          {"layer_output_list", "post_mix_list", "comb_mix_list", "residual_list"})
       bind(list, c["Q"]);
-    more.tensors.push_back(
+    args.tensors.push_back(
         {"initial_residual", first == 0 ? c.tensor("initial_residual")
                                         : c.tensor(fmt::format("residual_list.{}", first - 1))});
-    go.add(mhc::build_layers, spec, more);
+    go.add(mhc::build_layers, spec, args);
   }
 }
 

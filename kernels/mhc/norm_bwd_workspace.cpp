@@ -26,7 +26,7 @@ int64_t norm_bwd_workspace(const NormBwdShape& shape) {
          shape.tokens * (2 * entries + kBwdVector);
 }
 
-std::vector<More::Tensor> norm_bwd_tensors(const NormBwdShape& shape, const TensorView& workspace) {
+std::vector<Args::Tensor> norm_bwd_tensors(const NormBwdShape& shape, const TensorView& workspace) {
   const int64_t entries = padded_entries(shape.entries), runs = NormBwdRuns(shape).runs;
   auto* next = static_cast<float*>(workspace.data);
   const auto take = [&](DType dtype, const Dims& dims, int64_t elements) {

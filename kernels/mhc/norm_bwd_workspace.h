@@ -31,6 +31,6 @@ int64_t norm_bwd_workspace(const NormBwdShape& shape);
 ///   partials   f32  [runs, width, E]  products of a run of tokens
 ///   row_grads  f32  [tokens, E + 4]   gradients of the products, rounded to tf32; then 2 dq
 ///   halves     bf16 [tokens, 2 * E]   the gradients of the products as the sum of two numbers
-std::vector<More::Tensor> norm_bwd_tensors(const NormBwdShape& shape, const TensorView& workspace);
+std::vector<Args::Tensor> norm_bwd_tensors(const NormBwdShape& shape, const TensorView& workspace);
 
 }  // namespace tessera::kernels::mhc

@@ -33,15 +33,15 @@ void launches(const Call& c, Launches& go) {
                                  c.align({"residual", "grad_residual"}),
                                  c.align({"fn", "norm_weight", "grad_fn", "grad_norm_weight"}),
                                  c.align({"workspace"})};
-  More more{mhc::norm_bwd_tensors(shape, c.given("workspace")),
+  Args args{mhc::norm_bwd_tensors(shape, c.given("workspace")),
             {{"width_eps", c.number("norm_eps") * static_cast<double>(shape.width)},
              {"tiles_per_run", mhc::NormBwdRuns(shape).tiles_per_run}}};
   for (const char* name : {"residual", "grad_residual"}) {
-    more.tensors.push_back({name, reshaped(c.given(name), {shape.tokens, shape.width})});
+    args.tensors.push_back({name, reshaped(c.given(name), {shape.tokens, shape.width})});
   }
-  go.add(mhc::build_norm_bwd_rows, spec, more, "rows");
-  go.add(mhc::build_norm_bwd_products, spec, more, "products");
-  go.add(mhc::build_norm_bwd_sum, spec, more, "sum");
+  go.add(mhc::build_norm_bwd_rows, spec, args, "rows");
+  go.add(mhc::build_norm_bwd_products, spec, args, "products");
+  go.add(mhc::build_norm_bwd_sum, spec, args, "sum");
 }
 
 }  // namespace

@@ -57,7 +57,7 @@ int64_t projection_elements(const Call& c) {
   return projection_workspace(projection_shape(c));
 }
 
-std::vector<More::Tensor> projected_parts(const Call& c) {
+std::vector<Args::Tensor> projected_parts(const Call& c) {
   const ProjectionShape shape = projection_shape(c);
   if (shape.width == 0) return {};
   return {{"products", product_parts(shape, c.given("workspace"))},
@@ -68,9 +68,9 @@ void add_projection(const Call& c, Launches& go, bool is_last_reader) {
   const ProjectionShape shape = projection_shape(c);
   if (shape.width == 0) return;
   const ProjectionSpec spec = spec_of(c, shape, is_last_reader);
-  More more{projected_parts(c), {{"row_blocks", runs_of(shape, spec).row_blocks}}};
-  more.tensors.push_back({"residual", reshaped(c.given("residual"), {shape.tokens, shape.width})});
-  go.add(build_projection, spec, more, "projection");
+  Args args{projected_parts(c), {{"row_blocks", runs_of(shape, spec).row_blocks}}};
+  args.tensors.push_back({"residual", reshaped(c.given("residual"), {shape.tokens, shape.width})});
+  go.add(build_projection, spec, args, "projection");
 }
 
 }  // namespace tessera::kernels::mhc

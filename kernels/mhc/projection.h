@@ -18,6 +18,6 @@ int64_t projection_elements(const Call& c);
 /// `is_last_reader`: no later kernel reads the residual again soon.
 void add_projection(const Call& c, Launches& go, bool is_last_reader);
 /// The partial results as inputs of the next kernel; none without columns.
-std::vector<More::Tensor> projected_parts(const Call& c);
+std::vector<Args::Tensor> projected_parts(const Call& c);
 
 }  // namespace tessera::kernels::mhc

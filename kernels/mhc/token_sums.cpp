@@ -97,7 +97,7 @@ int64_t num_runs(int64_t tokens, int64_t entries) {
   return (tokens + tokens_of_run - 1) / tokens_of_run;
 }
 
-More::Tensor run_sums(const Call& c, int64_t entries) {
+Args::Tensor run_sums(const Call& c, int64_t entries) {
   const Dims shape = {num_runs(c["T"], entries), 2, entries};
   return {"run_sums", TensorView(c.given("workspace").data, DType::f32, shape, c.device())};
 }

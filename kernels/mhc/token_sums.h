@@ -27,7 +27,7 @@ int64_t num_runs(int64_t tokens, int64_t entries);
 
 /// The partial sums in the workspace of a call, [runs, 2, entries], and their number of elements:
 /// sums of the gradients of each entry, then of their products with the entry.
-More::Tensor run_sums(const Call& c, int64_t entries);
+Args::Tensor run_sums(const Call& c, int64_t entries);
 int64_t run_sums_elements(const Call& c, int64_t entries);
 
 /// Sums the threads' `sum` and `product_sum` over the rows of the block and writes them as the sums

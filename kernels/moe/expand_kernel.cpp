@@ -25,7 +25,7 @@ std::vector<RowStream> streams_of(const ExpandSpec& s) {
 
 }  // namespace
 
-int64_t parts_apart(const ExpandSpec& s, int64_t tokens, int64_t positions) {
+int64_t part_stride(const ExpandSpec& s, int64_t tokens, int64_t positions) {
   const int64_t parts = std::max(tokens, positions) * row_parts(streams_of(s));
   return tokens <= kFewTokens ? (parts + kWarps - 1) / kWarps : 1;
 }

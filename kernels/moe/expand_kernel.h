@@ -19,10 +19,10 @@ struct ExpandSpec {
 /// scales] or, in a column layout, [scales, positions padded to 4]; where there are tokens also x
 /// [tokens, words], x_sf u32 [tokens, scales] of any strides and token_topk_to_pos i32 [tokens,
 /// num_topk]. Rows are made of the words of row_words(). Without scales there is no x_sf and no
-/// out_sf. Where there are tokens the scalar is parts_apart().
+/// out_sf. Where there are tokens the scalar is part_stride().
 ir::Kernel build_expand(const ExpandSpec& s);
 /// The distance between the row parts that the warps of one block move. `positions` is the number
 /// of rows written. Adjacent parts are fastest for many tokens.
-int64_t parts_apart(const ExpandSpec& s, int64_t tokens, int64_t positions);
+int64_t part_stride(const ExpandSpec& s, int64_t tokens, int64_t positions);
 
 }  // namespace tessera::kernels::moe

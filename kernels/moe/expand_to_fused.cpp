@@ -26,11 +26,11 @@ void launches(const Call& c, Launches& go) {
   s.sf_layout = SfLayout::row_major;
   const DType word = moe::row_words(s.row_bytes, s.align).dtype;
   const auto words = [&](const char* name) {
-    return More::Tensor{name, retyped(c.given(name), word)};
+    return Args::Tensor{name, retyped(c.given(name), word)};
   };
   go.add(moe::build_expand, s,
          {.tensors = {words("x"), words("out")},
-          .scalars = {{"parts_apart", moe::parts_apart(s, c["T"], c["P"])}}});
+          .scalars = {{"parts_apart", moe::part_stride(s, c["T"], c["P"])}}});
 }
 
 }  // namespace

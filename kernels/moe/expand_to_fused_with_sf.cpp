@@ -28,7 +28,7 @@ void launches(const Call& c, Launches& go) {
   s.sf_layout = sf_layout_of(c.params(), "sf_layout");
   const DType word = moe::row_words(s.row_bytes, s.align).dtype;
   const auto words = [&](const char* name) {
-    return More::Tensor{name, retyped(c.given(name), word)};
+    return Args::Tensor{name, retyped(c.given(name), word)};
   };
   TensorView sf = c.given("x_sf"), out_sf = c.given("out_sf");
   const bool by_column = s.sf_layout != SfLayout::row_major;
@@ -38,7 +38,7 @@ void launches(const Call& c, Launches& go) {
   sf.dtype = out_sf.dtype = DType::u32;
   go.add(moe::build_expand, s,
          {.tensors = {words("x"), words("out"), {"x_sf", sf}, {"out_sf", out_sf}},
-          .scalars = {{"parts_apart", moe::parts_apart(s, c["T"], written)}}});
+          .scalars = {{"parts_apart", moe::part_stride(s, c["T"], written)}}});
 }
 
 }  // namespace

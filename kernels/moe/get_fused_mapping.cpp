@@ -49,16 +49,16 @@ void launches(const Call& c, Launches& go) {
   const int64_t pairs = c["T"] * c["K"];
   const int64_t chunks = (pairs + moe::kPairsPerChunk - 1) / moe::kPairsPerChunk;
   const auto flat = [&](const char* name) {
-    return More::Tensor{name, reshaped(c.given(name), {c["T"] * c["K"]})};
+    return Args::Tensor{name, reshaped(c.given(name), {c["T"] * c["K"]})};
   };
-  const More more{{flat("topk_idx"), flat("token_topk_to_pos")},
+  const Args args{{flat("topk_idx"), flat("token_topk_to_pos")},
                   {{"num_chunks", std::max<int64_t>(chunks, 1)}}};
   go.in_clusters([&](int limit) {
     for (const MappingPhase phase :
          moe::mapping_phases(pairs, c["E"], limit, jit::shared_memory_limit(c.device()))) {
       go.add(moe::build_mapping,
              moe::MappingSpec{c.i32("E"), c.i32("K"), phase, pairs > 0, c["P"] > 0, !waits(c)},
-             more);
+             args);
     }
   });
 }

@@ -17,22 +17,22 @@ int64_t num_chunks(int64_t slots) {
 void count_ids(const Call& c, Launches& go, const char* ids) {
   const int64_t slots = c.given(ids).size(), groups = c["groups"];
   const bool is_fraction = c.dtype("out") == DType::f32;
-  More more{{{"ids", reshaped(c.given(ids), {slots})}}, {}};
+  Args args{.tensors = {{"ids", reshaped(c.given(ids), {slots})}}};
   if (slots > kMaxBlockIds) {
-    more.tensors.push_back(
+    args.tensors.push_back(
         {"partials", reshaped(c.given("workspace"), {groups, num_chunks(slots)})});
   }
   if (is_fraction) {
-    more.scalars.push_back(
+    args.scalars.push_back(
         {"expected", double{static_cast<float>(c["T"] * int64_t{c.i32("num_aux_topk")})}});
   }
   const auto spec = [&](CountPhase phase) {
     return CountSpec{c.i32("groups"), phase, slots > 0, is_fraction,
                      static_cast<uint8_t>(std::gcd(c.i32("K"), c.align({ids}) / 8))};
   };
-  if (slots <= kMaxBlockIds) return go.add(build_count, spec(CountPhase::block), more);
-  go.add(build_count, spec(CountPhase::chunk), more);
-  go.add(build_count_total, spec(CountPhase::total), more);
+  if (slots <= kMaxBlockIds) return go.add(build_count, spec(CountPhase::block), args);
+  go.add(build_count, spec(CountPhase::chunk), args);
+  go.add(build_count_total, spec(CountPhase::total), args);
 }
 
 int64_t count_elements(const Call& c) {

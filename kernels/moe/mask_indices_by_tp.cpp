@@ -52,7 +52,7 @@ ir::Kernel build(const Spec& s) {
 
 void launches(const Call& c, Launches& go) {
   const auto flat = [&](const char* name) {
-    return More::Tensor{name, reshaped(c.given(name), {c["T"] * c["K"]})};
+    return Args::Tensor{name, reshaped(c.given(name), {c["T"] * c["K"]})};
   };
   const int32_t id_bytes = bytes(c.dtype("indices"));
   const int32_t vector = std::gcd(c.i32("K"), c.align({"indices", "masked_indices"}) / id_bytes);

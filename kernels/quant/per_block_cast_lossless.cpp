@@ -44,7 +44,7 @@ void launches(const Call& c, Launches& go) {
   s.in_cols = c.i32("bc");
   s.out_rows = c.i32("out_br");
   s.out_cols = c.i32("out_bc");
-  const auto words = [&](const char* name, DType dtype) -> More::Tensor {
+  const auto words = [&](const char* name, DType dtype) -> Args::Tensor {
     return {name, retyped(c.given(name), dtype)};
   };
   if (fits_tile(s)) {

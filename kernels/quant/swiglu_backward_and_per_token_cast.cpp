@@ -21,17 +21,17 @@ void launches(const Call& c, Launches& go) {
   s.has_clamp = c.has_value("swiglu_clamp_value");
   s.has_rows = rows * hidden > 0;
   s.has_entries = entries > 0;
-  More more;
+  Args args;
   const auto with_shape = [&](const char* name, const Dims& shape) {
-    more.tensors.push_back({name, reshaped(c.given(name), shape)});
+    args.tensors.push_back({name, reshaped(c.given(name), shape)});
   };
   for (const char* name : {"x", "grad_x_fp8", "grad_x"}) with_shape(name, {rows, 2, hidden});
   for (const char* name : {"x_sf", "grad_x_fp8_sf"}) with_shape(name, {rows, 2, groups});
   for (const char* name : {"weight", "token_topk_to_pos", "grad_weight"}) {
     with_shape(name, {entries});
   }
-  if (s.has_clamp) more.scalars.push_back({"clamp_value", c.number("swiglu_clamp_value")});
-  go.add(build_swiglu_backward, s, more);
+  if (s.has_clamp) args.scalars.push_back({"clamp_value", c.number("swiglu_clamp_value")});
+  go.add(build_swiglu_backward, s, args);
 }
 
 }  // namespace

@@ -87,11 +87,11 @@ void add_swiglu_channel_cast(const Call& c, Launches& go, bool transposed) {
                .round_sf = c.flag("round_sf"),
                .has_clamp = c.has_value("swiglu_clamp_value"),
                .transposed = transposed};
-  More more;
-  more.tensors.push_back({"x", reshaped(c.given("x"), {c["T"], 2, s.hidden})});
-  if (s.has_clamp) more.scalars.push_back({"clamp_value", c.number("swiglu_clamp_value")});
+  Args args;
+  args.tensors.push_back({"x", reshaped(c.given("x"), {c["T"], 2, s.hidden})});
+  if (s.has_clamp) args.scalars.push_back({"clamp_value", c.number("swiglu_clamp_value")});
   const std::string op(c.op().name);
-  go.add([&](const Spec& spec) { return build_swiglu_channel_cast(op, spec); }, s, more);
+  go.add([&](const Spec& spec) { return build_swiglu_channel_cast(op, spec); }, s, args);
 }
 
 }  // namespace tessera::kernels

@@ -38,17 +38,17 @@ SwigluSpec spec_of(const Call& c) {
 void launches(const Call& c, Launches& go) {
   if (c["P"] * c["H"] == 0) return;  // clamped_count does not change
   const SwigluSpec spec = spec_of(c);
-  More more;
-  more.tensors.push_back({"x", reshaped(c.given("x"), {c["P"], 2, spec.hidden})});
+  Args args;
+  args.tensors.push_back({"x", reshaped(c.given("x"), {c["P"], 2, spec.hidden})});
   if (spec.weights == Weights::given) {
     const TensorView& weights = c.given("topk_weights");
-    more.tensors.push_back({"topk_weights", reshaped(weights, {weights.size()})});
+    args.tensors.push_back({"topk_weights", reshaped(weights, {weights.size()})});
   }
-  if (spec.has_floor) more.scalars.push_back({"amax_floor", c.number("sf_clamp_min")});
+  if (spec.has_floor) args.scalars.push_back({"amax_floor", c.number("sf_clamp_min")});
   if (spec.clamp != Clamp::none) {
-    more.scalars.push_back({"clamp_value", c.number("swiglu_clamp_value")});
+    args.scalars.push_back({"clamp_value", c.number("swiglu_clamp_value")});
   }
-  go.add(build_swiglu_forward, spec, more);
+  go.add(build_swiglu_forward, spec, args);
 }
 
 /// Slots of rows that are not padding must exist.

@@ -262,11 +262,11 @@ void launches(const Call& c, Launches& go) {
   s.halves = c.word("cos_sin_layout") == "halves";
   s.has_positions = c.has("positions");
   s.wide_positions = s.has_positions && c.dtype("positions") == DType::i64;
-  More more;
-  more.tensors.push_back({"query", batched(query, 2)});
-  if (c.has("key")) more.tensors.push_back({"key", batched(c.given("key"), 2)});
-  if (s.has_positions) more.tensors.push_back({"positions", batched(c.given("positions"), 0)});
-  go.add(build, s, more);
+  Args args;
+  args.tensors.push_back({"query", batched(query, 2)});
+  if (c.has("key")) args.tensors.push_back({"key", batched(c.given("key"), 2)});
+  if (s.has_positions) args.tensors.push_back({"positions", batched(c.given("positions"), 0)});
+  go.add(build, s, args);
 }
 
 void check(const Call& c) {

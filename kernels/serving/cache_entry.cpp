@@ -102,10 +102,10 @@ EntrySpec entry_spec(const Call& c) {
   return s;
 }
 
-std::vector<More::Tensor> cache_tensors(const Call& c) {
+std::vector<Args::Tensor> cache_tensors(const Call& c) {
   const TensorView& cache = c.given("cache");
   const CacheFormat format = cache_format(c.word("format"));
-  std::vector<More::Tensor> tensors = {{"cache", seen_as(cache, codes_of(format).dtype)}};
+  std::vector<Args::Tensor> tensors = {{"cache", seen_as(cache, codes_of(format).dtype)}};
   if (format == CacheFormat::v4_fp8) {
     tensors.push_back({"cache_rotated", seen_as(cache, DType::bf16)});
   }

@@ -37,7 +37,7 @@ void require_cache(const Call& c);
 
 EntrySpec entry_spec(const Call& c);
 /// Views the cache as the kernel declares it.
-std::vector<More::Tensor> cache_tensors(const Call& c);
+std::vector<Args::Tensor> cache_tensors(const Call& c);
 
 /// Tensors: norm_weight f32 or bf16 [channels]; cos_sin f32 [cos_sin_rows, 64]; cache, as codes and
 /// the other parts of its format. Scalars: norm_eps, page_size.

@@ -322,7 +322,7 @@ WindowSpec window_spec(const Call& c) {
 /// Adds the kernel of ratio 128. Where there are more blocks than run at once, a block has several
 /// windows instead: those of prefill then read the bias once and copy rows of bf16 ahead, tokens of
 /// decode that end no window share a block.
-void add_spans(const Call& c, Launches& go, WindowSpec s, const More& more) {
+void add_spans(const Call& c, Launches& go, WindowSpec s, const Args& args) {
   const int64_t spans = s.channels / span_channels(s), windows = c.given("plan").shape[0];
   s.is_ahead =
       !s.is_decode && lane_channels(s) == kLaneChannels && access_width(c, "x", kAhead) == kAhead;
@@ -331,9 +331,9 @@ void add_spans(const Call& c, Launches& go, WindowSpec s, const More& more) {
   s.loops = per_block > 1;
   if (!s.loops) {
     s.is_ahead = false;
-    return go.add(build_compress, s, more);
+    return go.add(build_compress, s, args);
   }
-  More with_count = more;
+  Args with_count = args;
   with_count.scalars.push_back(
       {"windows_per_block", s.is_decode ? std::min(per_block, kMostTokens) : per_block});
   go.add(build_compress, s, with_count);
@@ -378,18 +378,18 @@ void launch_compress(const Call& c, Launches& go, bool is_decode) {
     return s.ratio == 4 ? go.add(build_compress, s) : add_spans(c, go, s, {});
   }
   s.out = DType::f32;
-  More more{.tensors = cache_tensors(c)};
+  Args args{.tensors = cache_tensors(c)};
   if (s.ratio == 128) {
     const TensorView& entries = c.given("workspace");
     s.fills_out = false;
     s.out_width = static_cast<uint8_t>(c.align({"out", "workspace"}) / 4);
     add_spans(c, go, s, {.tensors = {{"out", entries}}});
-    more.tensors.push_back({"entries", entries});
+    args.tensors.push_back({"entries", entries});
   }
   s.step = s.ratio == 4 ? Step::store : Step::entries;
   s.has_out = c.flag("save_out");
   s.entry = entry_spec(c);
-  go.add(build_compress, s, more);
+  go.add(build_compress, s, args);
 }
 
 }  // namespace tessera::kernels::serving

@@ -13,19 +13,19 @@ namespace {
 /// The arguments of one kernel: those of its launch first, then those of the call.
 class CallArguments final : public jit::Arguments {
  public:
-  CallArguments(const Call& call, const More& more) : call_(&call), more_(&more) {}
+  CallArguments(const Call& call, const Args& args) : call_(&call), args_(&args) {}
 
   Device device() const override { return call_->device(); }
 
   TensorView tensor(std::string_view name) const override {
-    for (const More::Tensor& tensor : more_->tensors) {
+    for (const Args::Tensor& tensor : args_->tensors) {
       if (tensor.name == name) return tensor.view;
     }
     return call_->tensor(name);
   }
 
   jit::Scalar scalar(std::string_view name) const override {
-    for (const More::Scalar& scalar : more_->scalars) {
+    for (const Args::Scalar& scalar : args_->scalars) {
       if (scalar.name == name) return scalar.value;
     }
     const std::optional<ParamValue> value = call_->find(name);
@@ -39,18 +39,18 @@ class CallArguments final : public jit::Arguments {
 
  private:
   const Call* call_;
-  const More* more_;
+  const Args* args_;
 };
 
 }  // namespace
 
 void Launches::add_bytes(const std::string& spec, const std::function<ir::Kernel()>& build,
-                         const More& more) {
+                         const Args& args) {
   if (collected_ != nullptr) {
     collected_->push_back(build());
     return;
   }
-  jit::run_op(call_->op().name, spec, build, CallArguments(*call_, more), stream_);
+  jit::run_op(call_->op().name, spec, build, CallArguments(*call_, args), stream_);
 }
 
 void Launches::add(const Call& part) {

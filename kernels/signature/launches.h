@@ -14,8 +14,8 @@
 
 namespace tessera::kernels {
 
-/// Kernel arguments that the signature lacks, or has in another form.
-struct More {
+/// Arguments of one launch that the signature lacks, or has in another form.
+struct Args {
   struct Tensor {
     std::string name;
     TensorView view;
@@ -36,14 +36,14 @@ class Launches {
       : call_(&call), collected_(&collected) {}
 
   /// Adds the kernel that `build` makes for a Spec. Every tensor that it declares is bound to one of
-  /// `more`, else to the call's of that name; every scalar to one of `more`, else to an integer,
+  /// `args`, else to the call's of that name; every scalar to one of `args`, else to an integer,
   /// flag or number of the call. Kernels of one op whose Specs have equal bytes need different
   /// `kind`s.
   template <class Spec, class Build>
-  void add(const Build& build, const Spec& spec, const More& more = {},
+  void add(const Build& build, const Spec& spec, const Args& args = {},
            std::string_view kind = {}) {
     add_bytes(
-        std::string(kind) + jit::spec_bytes(spec), [&] { return ir::Kernel(build(spec)); }, more);
+        std::string(kind) + jit::spec_bytes(spec), [&] { return ir::Kernel(build(spec)); }, args);
   }
 
   /// Adds the kernels of another op as a part of this call.
@@ -54,7 +54,7 @@ class Launches {
 
  private:
   void add_bytes(const std::string& spec, const std::function<ir::Kernel()>& build,
-                 const More& more);
+                 const Args& args);
 
   const Call* call_;
   Stream stream_ = nullptr;

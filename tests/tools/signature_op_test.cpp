@@ -89,14 +89,14 @@ ir::Kernel build_parts(const PartsSpec& s) {
 }
 
 void launch_parts(const Call& c, Launches& go) {
-  More more;
+  Args args;
   for (const char* list : {"parts", "sums"}) {
     for (int64_t i = 0; i < c["L"]; ++i) {
-      more.tensors.push_back(
+      args.tensors.push_back(
           {fmt::format("{}_{}", list, i), c.tensor(fmt::format("{}.{}", list, i))});
     }
   }
-  go.add(build_parts, PartsSpec{c.i32("L"), c.i32("H"), c.flag("with_total") ? 1 : 0}, more);
+  go.add(build_parts, PartsSpec{c.i32("L"), c.i32("H"), c.flag("with_total") ? 1 : 0}, args);
 }
 
 const Op sum_parts_op{.name = "sum_parts",

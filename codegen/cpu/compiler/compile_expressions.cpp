@@ -114,7 +114,8 @@ Slot Compiler::eval_op(const ir::Node& node, const Expr& e, Context context) {
   emit(Code::compute, out, args[0], args[1], args[2]).op = op;
   if (checked_ && type == DType::i32 && can_overflow(node.op)) {
     const bool is_index = context == Context::index;
-    if (is_index || !usage_->may_wrap(e, Role::operand)) check_overflow(e, out, args, is_index);
+    if (is_index || !usage_->may_wrap(e, ValueRole::operand))
+      check_overflow(e, out, args, is_index);
   }
   top_ = mark;
   return out;

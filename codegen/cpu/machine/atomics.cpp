@@ -97,7 +97,7 @@ void Machine::atomic_lanes(const Instr& instr, const Transfer& transfer, std::by
                        (step.op != ir::AtomicOp::compare_exchange || found[lane] == compares[lane]);
     const std::byte* const place = base + offsets[lane] * int64_t{sizeof(T)};
     if (launch_.block_order != nullptr) {
-      launch_.block_order->atomic(here(lane), place, step.acquires, wrote);
+      launch_.block_order->atomic(current_thread(lane), place, step.acquires, wrote);
     }
     order_cluster(lane, place, step.acquires, wrote);
   });
@@ -105,7 +105,7 @@ void Machine::atomic_lanes(const Instr& instr, const Transfer& transfer, std::by
 
 /// Orders threads of one cluster by an acq_rel atomic on the element at `place`; BlockOrder orders clusters.
 void Machine::order_cluster(int lane, const std::byte* place, bool acquires, bool releases) {
-  WarpClocks::Moment& released = neighbours_.released[place];
+  WarpClocks::VectorClock& released = neighbours_.released[place];
   const int warp = number(lane) / kWarpSize;
   if (acquires) neighbours_.clocks.acquire(warp, released);
   if (releases) neighbours_.clocks.release(warp, released);

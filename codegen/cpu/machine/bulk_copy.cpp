@@ -50,7 +50,7 @@ void Machine::proxy_fence() {
     ++fences_[static_cast<size_t>(lane)];
     if (lane / kWarpSize == last) return;
     last = lane / kWarpSize;
-    neighbours_.clocks.look(number(lane) / kWarpSize, fenced_[static_cast<size_t>(last)]);
+    neighbours_.clocks.copy_clock(number(lane) / kWarpSize, fenced_[static_cast<size_t>(last)]);
   });
 }
 
@@ -69,9 +69,9 @@ const GenericStore* Machine::unfenced(const Machine& owner, int64_t byte, int la
   const uint32_t passed = writer.fences_[static_cast<size_t>(store.thread % kThreadsPerBlock)];
   if (passed != store.fences) return nullptr;
   const int of_store = store.thread / kWarpSize;
-  const WarpClocks::Moment& before = fenced_[static_cast<size_t>(lane / kWarpSize)];
+  const WarpClocks::VectorClock& before = fenced_[static_cast<size_t>(lane / kWarpSize)];
   const bool is_before = of_store != number(lane) / kWarpSize &&
-                         neighbours_.clocks.is_part(of_store, store.time, before);
+                         neighbours_.clocks.is_covered(of_store, store.time, before);
   return is_before ? nullptr : &store;
 }
 

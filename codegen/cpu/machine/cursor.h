@@ -41,7 +41,7 @@ struct Cursor {
   size_t next = 0, end = 0;  // instructions
   bool waits = false;        // the next instruction must wait
   int awaits = -1;           // the instruction that waits for a signal of another block; -1 = none
-  int64_t meeting = -1;      // of the named barrier where it waits; -1 = not there yet
+  int64_t awaited_round = -1;  // of the named barrier where it waits; -1 = not there yet
 
   const Mask& mask() const { return masks[static_cast<size_t>(depth)]; }
   Mask& mask() { return masks[static_cast<size_t>(depth)]; }

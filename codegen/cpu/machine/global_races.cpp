@@ -18,7 +18,7 @@ void Machine::check_global(const Instr& instr, const Transfer& transfer, const s
       const int64_t first = offsets[lane] * element_bits / 8;
       const int64_t end = ((offsets[lane] + transfer.width) * element_bits + 7) / 8;
       launch_.grid_shadow->note(memory.param, first, end - first, way, block_number_,
-                                instr.statement, here(lane));
+                                instr.statement, current_thread(lane));
     });
   }
   if (!memory.ways.may_race()) return;

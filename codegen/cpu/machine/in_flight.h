@@ -1,5 +1,5 @@
 #pragma once
-// Parts of the state of a block in the executor: named barriers that threads meet at, and accesses to shared memory
+// Parts of the state of a block in the executor: named barriers, and accesses to shared memory
 // that later ones must wait for.
 
 #include <cstddef>
@@ -11,18 +11,18 @@
 namespace tessera::codegen::cpu {
 
 /// The state of the named barrier of one id.
-struct Meeting {
-  int64_t number = 0;  // number of completed meetings
-  int expected = 0, come = 0;
-  int32_t statement = 0;     // of the first arrival
-  std::vector<int> waiting;  // warps, of the block
+struct NamedBarrier {
+  int64_t rounds = 0;             // that are complete
+  int expected = 0, arrived = 0;  // threads
+  int32_t statement = 0;          // of the first arrival
+  std::vector<int> waiting;       // warps, of the block
   struct Arrival {
     int warp = 0;
     uint32_t time = 0;
     int32_t statement = 0;
   };
-  std::vector<Arrival> arrivals, before;  // of this meeting and of the one before; checked
-  WarpClocks::Moment moment;
+  std::vector<Arrival> arrivals, before;  // of this round and of the one before; checked
+  WarpClocks::VectorClock clock;          // of the arrivals
 };
 
 /// An asynchronous copy of one thread.

@@ -122,7 +122,7 @@ void Machine::start_block(const std::array<int64_t, 3>& block, int64_t number) {
   if (left_ > 0) std::memset(threads.lanes, 1, static_cast<size_t>(code_.threads));
   left_ = 0;
   are_roles_running_ = false;
-  if (!code_.named_barriers.empty()) meetings_ = {};
+  if (!code_.named_barriers.empty()) named_barriers_ = {};
   drop_copies();
   drop_mbarriers();
   boxes_.clear();
@@ -205,7 +205,7 @@ Machine::Stop Machine::execute(const std::vector<Instr>& code) {
         break;
       case Code::part:
         jump_if(true, instr);
-        return stop(Stop::parting);
+        return stop(Stop::roles);
       case Code::named_barrier:
       case Code::mbarrier_wait:
         if (!(instr.code == Code::named_barrier ? named_barrier(instr) : mbarrier_wait(instr))) {
@@ -223,10 +223,10 @@ Machine::Stop Machine::execute(const std::vector<Instr>& code) {
       case Code::grid_barrier:
         barrier(instr);
         is_at_barrier_ = is_at_grid_barrier_ = true;
-        return stop(Stop::meeting);
+        return stop(Stop::barrier);
       case Code::cluster_barrier:
         cluster_barrier(instr);
-        return stop(Stop::meeting);
+        return stop(Stop::barrier);
       default:
         perform(instr);
         break;

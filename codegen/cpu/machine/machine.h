@@ -69,8 +69,8 @@ class Machine {
   // ---- control (machine.cpp)
   enum class Stop : uint8_t {
     end,
-    parting,  // roles begin
-    meeting,  // at a barrier of the cluster or grid
+    roles,    // begin
+    barrier,  // at one of the cluster or grid
     waiting,  // the next instruction has to be tried again
   };
   /// Runs the cursor. `code` is the list that its instructions index.
@@ -259,7 +259,7 @@ class Machine {
   void check_visitor() const;
   /// The index of a thread in the cluster, as shadows and clocks count.
   int number(int lane) const { return rank_ * kThreadsPerBlock + lane; }
-  BlockOrder::Here here(int lane) const {
+  BlockOrder::CurrentThread current_thread(int lane) const {
     return {block_number_, block_number_ - rank_, number(lane), &neighbours_.clocks};
   }
   /// "thread 5", or "thread 5 of block 2 of the cluster" for one of another block.
@@ -351,7 +351,7 @@ class Machine {
   std::vector<Cursor*> turns_;  // roles in the order of their turns
   uint32_t random_ = 0;
   bool went_on_ = false;  // whether the cursor made progress since it was resumed
-  std::array<Meeting, kMaxNamedBarriers + 1> meetings_;  // by id
+  std::array<NamedBarrier, kMaxNamedBarriers + 1> named_barriers_;  // by id
   std::array<int64_t, 3> block_{};
   int64_t block_number_ = 0;
   std::unique_ptr<SharedShadow> shadow_;  // checked programs
@@ -371,8 +371,8 @@ class Machine {
   // fences at that time; and each thread's number of proxy fences.
   std::vector<GenericStore> stores_;
   std::vector<uint32_t> fences_;
-  std::vector<WarpClocks::Moment> fenced_;  // by warp: what was before its last proxy fence
-  bool shares_arena_ = false;               // checked, and shared arrays overlap
+  std::vector<WarpClocks::VectorClock> fenced_;  // by warp: what was before its last proxy fence
+  bool shares_arena_ = false;                    // checked, and shared arrays overlap
   std::vector<int32_t> busy_;  // by byte of shared memory: the product that reads it, or 0
   struct Products {
     std::vector<StartedProduct> started;             // since the last commit

@@ -39,9 +39,9 @@ struct Mbarrier {
   int64_t expected = 0;      // bytes of the current phase
   std::vector<Copy> copies;  // of the current phase
   Event arrival, expectation;
-  int signal = 0;              // its index in the clocks
-  WarpClocks::Moment current;  // what precedes the arrivals of this phase; checked
-  WarpClocks::Moment ended;    // of the previous phase
+  int signal = 0;                   // its index in the clocks
+  WarpClocks::VectorClock current;  // what precedes the arrivals of this phase; checked
+  WarpClocks::VectorClock ended;    // of the previous phase
 
   int64_t copied() const {
     int64_t sum = 0;

@@ -28,7 +28,7 @@ struct Neighbours {
   bool have_met = false;  // at a cluster barrier: before, some may not have begun
   std::optional<GlobalShadow> global_shadow;  // checked programs
   /// By element: the accesses that acq_rel atomics released to threads of this cluster. Checked programs only.
-  std::map<const std::byte*, WarpClocks::Moment> released;
+  std::map<const std::byte*, WarpClocks::VectorClock> released;
 };
 
 }  // namespace tessera::codegen::cpu

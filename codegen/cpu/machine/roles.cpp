@@ -1,18 +1,18 @@
 // Machine: roles and named barriers.
 //
 // The block has one cursor (position in the code, masks), each role one more over its warps. The block's cursor runs until
-// its instructions part into roles (Stop::parting); then the cursors of the roles take turns, each until it ends or until an
+// its instructions part into roles (Stop::roles); then the cursors of the roles take turns, each until it ends or until an
 // instruction says that it has to wait (Stop::waiting). A waiting instruction has changed nothing and is tried again in the
 // cursor's next turn. Rounds of turns go on while any cursor made progress. When none does, either all have ended, and the
-// block's cursor goes on behind the roles; or the cluster or grid is asked whether another block can run; or nobody can:
+// block's cursor goes on after the roles; or the cluster or grid is asked whether another block can run; or nobody can:
 // that is the DEADLOCK, told with the state of every cursor.
 //
 // With a schedule (ExecuteOptions::schedule) the order of the turns is shuffled before each round by a generator of its
 // own, so that a run can be repeated; without one the roles take turns as they are declared.
 //
-// A named barrier counts the threads that have come. Those that wait stay at it, a cursor with its number in `meeting`; those that
-// only arrive go on. The thread that completes the count frees all of them, and the barrier is over: the next use
-// begins at 0. The clocks of the warps that meet are joined.
+// A named barrier counts the threads that have come. Those that wait stay at it, a cursor with its round in
+// `awaited_round`; those that only arrive go on. The thread that completes the count frees all of them, and the round is
+// over: the next use begins at 0. The clocks of the warps that wait are joined.
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -66,7 +66,7 @@ bool Machine::run(Cursor& cursor) {
   went_on_ = false;
   const Stop stop = execute(code_.block);
   cursor.waits = stop == Stop::waiting;
-  if (stop == Stop::parting) begin_roles();
+  if (stop == Stop::roles) begin_roles();
   return went_on_;
 }
 
@@ -79,7 +79,7 @@ void Machine::begin_roles() {
     cursor.end = static_cast<size_t>(role.end);
     cursor.depth = 0;
     cursor.waits = false;
-    cursor.meeting = -1;
+    cursor.awaited_round = -1;
     cursor.awaits = -1;
     Mask& mask = cursor.masks[0];
     mask.begin = role.threads.first;
@@ -123,69 +123,69 @@ void Machine::end_roles() {
   are_roles_running_ = false;
   cursor_ = &cursors_[0];
   if (!code_.checked) return;
-  for (size_t id = 1; id < meetings_.size(); ++id) {
-    const Meeting& meeting = meetings_[id];
-    if (meeting.come == 0) continue;
+  for (size_t id = 1; id < named_barriers_.size(); ++id) {
+    const NamedBarrier& state = named_barriers_[id];
+    if (state.arrived == 0) continue;
     Instr instr{};
-    instr.statement = meeting.statement;
+    instr.statement = state.statement;
     trap(instr, 0,
          {.code = "ROLE_BARRIER",
           .what = fmt::format("the roles end while named barrier {} waits for threads", id),
-          .expected = fmt::format("{} threads", meeting.expected),
-          .got = fmt::format("{} threads", meeting.come)});
+          .expected = fmt::format("{} threads", state.expected),
+          .got = fmt::format("{} threads", state.arrived)});
   }
 }
 
 bool Machine::named_barrier(const Instr& instr) {
   const Barrier& barrier = code_.named_barriers[static_cast<size_t>(instr.index)];
-  Meeting& meeting = meetings_[static_cast<size_t>(barrier.id)];
-  if (cursor_->meeting < 0) {
+  NamedBarrier& state = named_barriers_[static_cast<size_t>(barrier.id)];
+  if (cursor_->awaited_round < 0) {
     if (launch_.count && barrier.scope == BarrierScope::named) ++counts_.barriers;
-    if (barrier.scope == BarrierScope::named) cursor_->meeting = meeting.number;
+    if (barrier.scope == BarrierScope::named) cursor_->awaited_round = state.rounds;
     arrive(instr, barrier);
     if (barrier.scope == BarrierScope::named_arrive) return true;
     went_on_ = true;
   }
-  if (meeting.number == cursor_->meeting) return false;
-  cursor_->meeting = -1;
+  if (state.rounds == cursor_->awaited_round) return false;
+  cursor_->awaited_round = -1;
   return true;
 }
 
-/// Counts the active threads in; the last arrivals end the meeting.
+/// Counts the active threads in; the last arrivals end the round.
 void Machine::arrive(const Instr& instr, const Barrier& barrier) {
-  Meeting& meeting = meetings_[static_cast<size_t>(barrier.id)];
+  NamedBarrier& state = named_barriers_[static_cast<size_t>(barrier.id)];
   if (code_.checked) check_arrival(instr, barrier);
-  if (meeting.come == 0) {
-    meeting.expected = barrier.threads;
-    meeting.statement = instr.statement;
+  if (state.arrived == 0) {
+    state.expected = barrier.threads;
+    state.statement = instr.statement;
   }
-  meeting.come += mask().count;
+  state.arrived += mask().count;
   WarpClocks& clocks = neighbours_.clocks;
   if (code_.checked) {
     for_each_active_warp(mask(), [&](int warp) {
       const int number = rank_ * kWarpsPerBlock + warp;
-      meeting.arrivals.push_back({number, clocks.time(number), instr.statement});
-      clocks.release(number, meeting.moment);
-      if (barrier.scope == BarrierScope::named) meeting.waiting.push_back(number);
+      state.arrivals.push_back({number, clocks.time(number), instr.statement});
+      clocks.release(number, state.clock);
+      if (barrier.scope == BarrierScope::named) state.waiting.push_back(number);
     });
   }
-  if (meeting.come < meeting.expected) return;
-  for (const int warp : meeting.waiting) {
-    clocks.acquire(warp, meeting.moment);
+  if (state.arrived < state.expected) return;
+  for (const int warp : state.waiting) {
+    clocks.acquire(warp, state.clock);
     clocks.warp_barrier(warp);
   }
-  meeting.before = std::move(meeting.arrivals);
-  meeting.arrivals.clear();
-  meeting.waiting.clear();
-  meeting.moment.clear();
-  meeting.come = 0;
-  ++meeting.number;
+  state.before = std::move(state.arrivals);
+  state.arrivals.clear();
+  state.waiting.clear();
+  state.clock.clear();
+  state.arrived = 0;
+  ++state.rounds;
 }
 
 /// Traps unless the active threads are whole warps, fit in the count, and come after all arrivals of
-/// the previous meeting.
+/// the previous round.
 void Machine::check_arrival(const Instr& instr, const Barrier& barrier) const {
-  const Meeting& meeting = meetings_[static_cast<size_t>(barrier.id)];
+  const NamedBarrier& state = named_barriers_[static_cast<size_t>(barrier.id)];
   const Mask& active = mask();
   const auto refuse = [&](int lane, std::string what, std::string expected, std::string got,
                           int32_t related) {
@@ -203,25 +203,24 @@ void Machine::check_arrival(const Instr& instr, const Barrier& barrier) const {
     refuse(first, fmt::format("is reached by a part of warp {}", warp),
            fmt::format("all {} threads of the warp", end - first), fmt::format("{}", count), 0);
   });
-  if (meeting.come > 0 && meeting.expected != barrier.threads) {
-    refuse(active.begin, "has two counts at one meeting",
-           fmt::format("{} threads", meeting.expected), fmt::format("{} threads", barrier.threads),
-           meeting.statement);
+  if (state.arrived > 0 && state.expected != barrier.threads) {
+    refuse(active.begin, "has two counts at one meeting", fmt::format("{} threads", state.expected),
+           fmt::format("{} threads", barrier.threads), state.statement);
   }
-  if (meeting.come + active.count > barrier.threads) {
+  if (state.arrived + active.count > barrier.threads) {
     refuse(active.begin, "is met by more threads than it counts",
            fmt::format("{} threads", barrier.threads),
-           fmt::format("{} threads", meeting.come + active.count),
-           meeting.come > 0 ? meeting.statement : 0);
+           fmt::format("{} threads", state.arrived + active.count),
+           state.arrived > 0 ? state.statement : 0);
   }
   for_each_active_warp(active, [&](int warp) {
     const int number = rank_ * kWarpsPerBlock + warp;
-    for (const Meeting::Arrival& other : meeting.arrivals) {
+    for (const NamedBarrier::Arrival& other : state.arrivals) {
       if (other.warp != number) continue;
       refuse(warp * kWarpSize, fmt::format("is met twice by warp {} before the others come", warp),
              "once per meeting", "twice", other.statement);
     }
-    for (const Meeting::Arrival& other : meeting.before) {
+    for (const NamedBarrier::Arrival& other : state.before) {
       if (other.warp == number || neighbours_.clocks.is_before(other.warp, other.time, number)) {
         continue;
       }
@@ -239,9 +238,9 @@ std::string Machine::state_of(const Cursor& cursor) const {
   std::string wait = "waits";
   if (instr.code == Code::named_barrier) {
     const Barrier& barrier = code_.named_barriers[static_cast<size_t>(instr.index)];
-    const Meeting& meeting = meetings_[static_cast<size_t>(barrier.id)];
+    const NamedBarrier& state = named_barriers_[static_cast<size_t>(barrier.id)];
     wait = fmt::format("waits at named barrier {}, where {} of {} threads have come", barrier.id,
-                       meeting.come, meeting.expected);
+                       state.arrived, state.expected);
   }
   if (instr.code == Code::mbarrier_wait) wait = awaited_phase(instr, cursor.mask());
   const SourceLoc& loc = code_.locs[static_cast<size_t>(instr.statement)];
@@ -256,14 +255,14 @@ void Machine::trap_deadlock() {
   }
   std::vector<std::string> states;
   std::vector<const Cursor*> waiting;
-  const auto look = [&](const Cursor& cursor) {
+  const auto add = [&](const Cursor& cursor) {
     states.push_back(state_of(cursor));
     if (!cursor.has_ended()) waiting.push_back(&cursor);
   };
   if (are_roles_running_) {
-    std::for_each(cursors_.begin() + 1, cursors_.end(), look);
+    std::for_each(cursors_.begin() + 1, cursors_.end(), add);
   } else {
-    look(cursors_[0]);
+    add(cursors_[0]);
   }
   TESSERA_CHECK(!waiting.empty(), "a deadlock of threads that wait");
   trap(next_of(*waiting.front()), waiting.front()->threads.first,

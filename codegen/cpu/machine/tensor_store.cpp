@@ -174,7 +174,7 @@ void Machine::note_stored(const StoreInFlight& started, int64_t element, int64_t
   const Storage& memory = storage(store.tensor.storage);
   const int64_t size = bits(memory.array->dtype) / 8;
   launch_.grid_shadow->note(memory.param, element * size, elements * size, way_of(store.tensor),
-                            block_number_, started.instr->statement, here(started.lane));
+                            block_number_, started.instr->statement, current_thread(started.lane));
 }
 
 /// Records the store of an element, as that of the thread at this time, and traps if it races.

@@ -23,7 +23,7 @@ namespace tessera::codegen::cpu {
 class BlockOrder {
  public:
   /// A thread that accesses memory now; threads are numbered through the cluster, kThreadsPerBlock per block.
-  struct Here {
+  struct CurrentThread {
     int64_t block = 0, cluster = 0;
     int thread = 0;
     const WarpClocks* clocks = nullptr;  // of the cluster
@@ -31,7 +31,7 @@ class BlockOrder {
     int warp() const { return thread / 32; }
   };
   /// The time of an access.
-  struct Moment {
+  struct Epoch {
     int64_t block = 0, cluster = 0;
     int32_t thread = 0;
     uint32_t time = 0;        // counts the releases of the cluster
@@ -41,45 +41,45 @@ class BlockOrder {
     int warp() const { return thread / 32; }
   };
 
-  Moment moment(const Here& here) const;
+  Epoch epoch(const CurrentThread& current) const;
   /// A barrier of all threads of the cluster.
   void barrier(int64_t cluster);
-  /// An acq_rel atomic on the element at `place`: `acquires` if its old value is used, `releases` if it
+  /// An acq_rel atomic on the element at `address`: `acquires` if its old value is used, `releases` if it
   /// wrote.
-  void atomic(const Here& here, const std::byte* place, bool acquires, bool releases);
+  void atomic(const CurrentThread& current, const std::byte* address, bool acquires, bool releases);
   /// True if `earlier`, of another cluster, is ordered before an access of this thread now.
-  bool is_before(const Moment& earlier, const Here& here) const;
+  bool is_before(const Epoch& earlier, const CurrentThread& current) const;
 
  private:
-  /// How many releases of each place are known: all accesses before them are ordered.
-  using Known = std::map<const void*, size_t>;
+  /// The number of releases of each element that are known: all accesses before them are ordered.
+  using VectorClock = std::map<const void*, size_t>;
   struct Release {
-    size_t number = 0;  // of the place
-    Moment at;
-    WarpClocks::Moment before;  // what is ordered before the thread's warp
+    size_t number = 0;  // of the element
+    Epoch at;
+    WarpClocks::VectorClock before;  // what is ordered before the thread's warp
   };
-  struct Place {
+  struct Element {
     size_t releases = 0;
     std::unordered_map<int64_t, std::vector<Release>> by_cluster;
-    Known known;  // to the releasing threads
+    VectorClock clock;  // joined: of the releasing threads
   };
   struct Acquire {
-    Moment at;
-    Known known;  // by this acquire and the thread's earlier ones
+    Epoch at;
+    VectorClock clock;  // known by this acquire and the thread's earlier ones
   };
   struct Cluster {
     uint32_t time = 1;
-    Known known;                                             // to all its threads
+    VectorClock clock;                                       // known to all its threads
     std::unordered_map<int, std::vector<Acquire>> acquires;  // by thread, since the last barrier
   };
-  static void add(Known& into, const Known& more);
-  static bool is_ordered(const Moment& earlier, const Here& here);
-  bool covers(const Known& known, const Moment& earlier, const WarpClocks& clocks) const;
-  /// Calls fn(known) for what the thread knows now.
+  static void join(VectorClock& into, const VectorClock& other);
+  static bool is_ordered(const Epoch& earlier, const CurrentThread& current);
+  bool covers(const VectorClock& clock, const Epoch& earlier, const WarpClocks& clocks) const;
+  /// Calls fn(clock) for what the thread knows now.
   template <class Fn>
-  static void for_each_known(const Cluster& cluster, const Here& here, const Fn& fn);
+  static void for_each_clock(const Cluster& cluster, const CurrentThread& current, const Fn& fn);
 
-  std::unordered_map<const void*, Place> places_;
+  std::unordered_map<const void*, Element> elements_;
   std::unordered_map<int64_t, Cluster> clusters_;
 };
 

@@ -200,7 +200,7 @@ GridShadow::GridShadow(const std::vector<Tensor>& tensors, int blocks_per_cluste
 GridShadow::~GridShadow() = default;
 
 void GridShadow::note(int param, int64_t byte, int64_t bytes, Way way, int64_t block,
-                      int32_t statement, const BlockOrder::Here& here) {
+                      int32_t statement, const BlockOrder::CurrentThread& current) {
   const Place& place = places_[static_cast<size_t>(param)];
   if (place.region == nullptr) return;
   Region& region = *place.region;
@@ -209,9 +209,9 @@ void GridShadow::note(int param, int64_t byte, int64_t bytes, Way way, int64_t b
   const auto end =
       static_cast<size_t>((place.first_byte + byte + bytes - 1) / region.element_bytes);
   if (order_ != nullptr) {
-    const Seen access{order_->moment(here), statement};
+    const Seen access{order_->epoch(current), statement};
     for (size_t element = begin; element <= end; ++element) {
-      judge(region, element, way, access, here);
+      judge(region, element, way, access, current);
     }
     return;
   }
@@ -223,9 +223,9 @@ void GridShadow::note(int param, int64_t byte, int64_t bytes, Way way, int64_t b
 }
 
 void GridShadow::judge(Region& region, size_t element, Way way, const Seen& access,
-                       const BlockOrder::Here& here) {
+                       const BlockOrder::CurrentThread& current) {
   const auto is_ordered = [&](const Seen& seen) {
-    return seen.at.cluster == here.cluster || order_->is_before(seen.at, here);
+    return seen.at.cluster == current.cluster || order_->is_before(seen.at, current);
   };
   for (const Way other : {Way::written, Way::changed, Way::read}) {
     const bool conflicts = way == Way::written || other == Way::written || way != other;
@@ -248,8 +248,8 @@ void GridShadow::judge(Region& region, size_t element, Way way, const Seen& acce
   auto& kept = (*page)[element % kElementsPerPage];
   // An access that is ordered before this one adds nothing to it.
   const auto replaced = std::find_if(kept.begin(), kept.end(), [&](const Seen& seen) {
-    const bool own = seen.at.cluster == here.cluster && seen.at.thread == here.thread;
-    return seen.statement == 0 || own || order_->is_before(seen.at, here);
+    const bool own = seen.at.cluster == current.cluster && seen.at.thread == current.thread;
+    return seen.statement == 0 || own || order_->is_before(seen.at, current);
   });
   if (replaced != kept.end()) *replaced = access;
 }

@@ -64,10 +64,10 @@ class GridShadow {
              const BlockOrder* order = nullptr);
   ~GridShadow();
 
-  /// An access of `bytes` bytes of parameter `param` from `byte` on. `here`: the thread, where atomics
+  /// An access of `bytes` bytes of parameter `param` from `byte` on. `current`: the thread, where atomics
   /// order blocks.
   void note(int param, int64_t byte, int64_t bytes, Way way, int64_t block, int32_t statement,
-            const BlockOrder::Here& here = {});
+            const BlockOrder::CurrentThread& current = {});
   /// The conflict at the lowest address of the first tensor that has one; where atomics order blocks,
   /// the first conflict in time.
   std::optional<GridConflict> find() const;
@@ -81,12 +81,12 @@ class GridShadow {
   std::optional<GridConflict> find_at(const Region& region, size_t element) const;
   /// An access where atomics order blocks.
   struct Seen {
-    BlockOrder::Moment at;
+    BlockOrder::Epoch at;
     int32_t statement = 0;  // 0 = none
   };
   using SeenPage = std::array<std::array<Seen, 2>, kElementsPerPage>;
   void judge(Region& region, size_t element, Way way, const Seen& access,
-             const BlockOrder::Here& here);
+             const BlockOrder::CurrentThread& current);
   /// Adds to `conflict` the tensor of the element and its place.
   GridConflict named(GridConflict conflict, const Region& region, size_t element) const;
 

@@ -13,16 +13,16 @@ WarpClocks::WarpClocks(int blocks, int threads, int signals)
   for (size_t warp = 0; warp < warps_; ++warp) at(warp, warp) = now_;
 }
 
-void WarpClocks::meet(size_t first, size_t end) {
+void WarpClocks::join_all(size_t first, size_t end) {
   ++now_;
-  together_.assign(width_, 0);
+  joined_.assign(width_, 0);
   for (size_t warp = first; warp < end; ++warp) {
     for (size_t other = 0; other < width_; ++other) {
-      together_[other] = std::max(together_[other], at(warp, other));
+      joined_[other] = std::max(joined_[other], at(warp, other));
     }
   }
   for (size_t warp = first; warp < end; ++warp) {
-    std::copy(together_.begin(), together_.end(), &at(warp, 0));
+    std::copy(joined_.begin(), joined_.end(), &at(warp, 0));
     at(warp, warp) = now_;
     ++lanes_[warp];
   }
@@ -30,15 +30,15 @@ void WarpClocks::meet(size_t first, size_t end) {
 
 void WarpClocks::block_barrier(int block) {
   const size_t first = static_cast<size_t>(block) * per_block_;
-  meet(first, first + per_block_);
+  join_all(first, first + per_block_);
 }
 
 void WarpClocks::cluster_barrier() {
-  meet(0, warps_);
+  join_all(0, warps_);
   start_ = now_;
 }
 
-void WarpClocks::release(int warp, Moment& into) {
+void WarpClocks::release(int warp, VectorClock& into) {
   const size_t self = index(warp);
   into.resize(width_, 0);
   for (size_t other = 0; other < width_; ++other) {
@@ -47,17 +47,17 @@ void WarpClocks::release(int warp, Moment& into) {
   at(self, self) = ++now_;
 }
 
-void WarpClocks::look(int warp, Moment& into) const {
+void WarpClocks::copy_clock(int warp, VectorClock& into) const {
   const auto first = known_.begin() + static_cast<std::ptrdiff_t>(index(warp) * width_);
   into.assign(first, first + static_cast<std::ptrdiff_t>(width_));
 }
 
-uint32_t WarpClocks::land(int signal, Moment& into) {
+uint32_t WarpClocks::land(int signal, VectorClock& into) {
   into.resize(width_, 0);
   return into[index(signal)] = ++now_;
 }
 
-void WarpClocks::acquire(int warp, const Moment& from) {
+void WarpClocks::acquire(int warp, const VectorClock& from) {
   const size_t self = index(warp);
   for (size_t other = 0; other < from.size(); ++other) {
     if (other != self) at(self, other) = std::max(at(self, other), from[other]);

@@ -15,13 +15,13 @@ inline constexpr int kFirstSignal = 16 * kWarpsPerBlock, kMostSignals = 511;
 /// Warps are numbered through the cluster, kWarpsPerBlock per block. Every access carries its warp's
 /// time. No warp reuses a time, so nothing is cleared between clusters.
 ///
-///   clocks.release(0, moment);         // warp 0 arrives somewhere
-///   clocks.acquire(1, moment);         // warp 1 has waited for it
+///   clocks.release(0, clock);          // warp 0 arrives somewhere
+///   clocks.acquire(1, clock);          // warp 1 has waited for it
 ///   clocks.is_before(0, time, 1);      // true of the times of warp 0 before it arrived
 class WarpClocks {
  public:
-  /// The accesses that precede some arrivals: the last included time of each warp.
-  using Moment = std::vector<uint32_t>;
+  /// The accesses that precede some arrivals: the last included time of each warp or mbarrier.
+  using VectorClock = std::vector<uint32_t>;
 
   /// `signals`: number of mbarriers of the cluster.
   WarpClocks(int blocks, int threads, int signals = 0);
@@ -32,17 +32,17 @@ class WarpClocks {
   /// Also called where a cluster begins.
   void cluster_barrier();
   /// Adds to `into` the warp's accesses and what precedes them.
-  void release(int warp, Moment& into);
+  void release(int warp, VectorClock& into);
   /// Completes the copies of mbarrier kFirstSignal + n and adds them to `into`. Returns their time.
-  uint32_t land(int signal, Moment& into);
+  uint32_t land(int signal, VectorClock& into);
   /// Orders `from` before the warp's later accesses.
-  void acquire(int warp, const Moment& from);
+  void acquire(int warp, const VectorClock& from);
 
-  /// Joins into `into` all that is ordered before the warp's next access.
-  void look(int warp, Moment& into) const;
-  /// True if what `warp` did at `time` is part of `moment`.
-  bool is_part(int warp, uint32_t time, const Moment& moment) const {
-    return index(warp) < moment.size() && time <= moment[index(warp)];
+  /// Sets `into` to all that is ordered before the warp's next access.
+  void copy_clock(int warp, VectorClock& into) const;
+  /// True if what `warp` did at `time` is part of `clock`.
+  bool is_covered(int warp, uint32_t time, const VectorClock& clock) const {
+    return index(warp) < clock.size() && time <= clock[index(warp)];
   }
 
   /// The time of the warp's next access.
@@ -65,15 +65,15 @@ class WarpClocks {
   }
   uint32_t at(size_t warp, size_t other) const { return known_[warp * width_ + other]; }
   uint32_t& at(size_t warp, size_t other) { return known_[warp * width_ + other]; }
-  /// A barrier of warps [first, end).
-  void meet(size_t first, size_t end);
+  /// Joins the clocks of warps [first, end), which meet at a barrier.
+  void join_all(size_t first, size_t end);
 
   size_t per_block_, warps_;
   size_t width_;  // warps and mbarriers
   uint32_t now_ = 1, start_ = 1;
   std::vector<uint32_t> known_;  // at(w, w): the time of warp w; else what it knows of other warps
   std::vector<uint32_t> lanes_;
-  Moment together_;  // of meet()
+  VectorClock joined_;  // of join_all()
 };
 
 }  // namespace tessera::codegen::cpu

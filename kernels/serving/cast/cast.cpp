@@ -117,7 +117,7 @@ void launches(const Call& c, Launches& go) {
   s.stochastic = c.flag("stochastic");
   s.has_rows = rows > 0;
   s.has_rest = rest > 0;
-  More more;
+  Args args;
   const auto bind = [&](const char* name, const char* rest_name) {
     TensorView view = c.given(name);
     const int64_t size = bytes(view.dtype), most = std::min<int64_t>(kRun, 16 / size);
@@ -127,14 +127,14 @@ void launches(const Call& c, Launches& go) {
     tail.shape = Dims{rest};
     tail.strides = Dims{1};
     tail.data = static_cast<std::byte*>(view.data) + rows * kRow * size;
-    if (rows > 0) more.tensors.push_back({name, view});
-    if (rest > 0) more.tensors.push_back({rest_name, tail});
+    if (rows > 0) args.tensors.push_back({name, view});
+    if (rest > 0) args.tensors.push_back({rest_name, tail});
     return static_cast<int8_t>(common_vector(view, most));
   };
   s.width = bind("x", "x_rest");
   s.out_width = bind("out", "out_rest");
-  if (s.stochastic) more.scalars.push_back({"seed", c["seed"]});
-  go.add(build, s, more);
+  if (s.stochastic) args.scalars.push_back({"seed", c["seed"]});
+  go.add(build, s, args);
 }
 
 void check(const Call& c) {

@@ -109,13 +109,13 @@ void launches(const Call& c, Launches& go) {
   s.experts = c.i32("E");
   s.vector = c.align({"scores"}) == 16 && s.experts % 4 == 0 ? 4 : 1;
   const TensorView& workspace = c.given("workspace");
-  More more;
-  more.tensors.push_back(
+  Args args;
+  args.tensors.push_back(
       {"partials",
        {workspace.data, DType::f32, Dims{parts_of(c), c["E"]}, Dims{c["E"], 1}, workspace.device}});
-  more.scalars = {{"sequence_length", length_of(c)}, {"runs", num_blocks(length_of(c), kRun)}};
-  if (c["T"] > 0) go.add(build_runs, s, more, "runs");
-  go.add(build_sum, s, more, "sum");
+  args.scalars = {{"sequence_length", length_of(c)}, {"runs", num_blocks(length_of(c), kRun)}};
+  if (c["T"] > 0) go.add(build_runs, s, args, "runs");
+  go.add(build_sum, s, args, "sum");
 }
 
 }  // namespace

@@ -147,9 +147,9 @@ void launches(const Call& c, Launches& go) {
   int32_t align = c.align({"scores", "grad_logits"});
   if (s.has_sums != 0) align = std::min(align, c.align({"grad_scores_sum"}));
   s.vector = static_cast<int16_t>(align == 16 && s.experts % 4 == 0 ? 4 : 1);
-  More more;
-  if (s.has_sums != 0) more.scalars.push_back({"sequence_length", c["T"] / c["Q"]});
-  go.add(build, s, more);
+  Args args;
+  if (s.has_sums != 0) args.scalars.push_back({"sequence_length", c["T"] / c["Q"]});
+  go.add(build, s, args);
 }
 
 /// Chosen experts exist, and tokens that count have scores.

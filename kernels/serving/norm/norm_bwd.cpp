@@ -181,15 +181,15 @@ void launches(const Call& c, Launches& go) {
       std::gcd(std::gcd(width_of("x"), width_of("grad_out")), width_of("grad_residual_out")));
   s.weight_width = static_cast<int16_t>(width_of("weight"));
   s.hidden = c.i32("H");
-  More more{{}, {{"tokens_per_block", tokens_per_block(c)}}};
+  Args args{{}, {{"tokens_per_block", tokens_per_block(c)}}};
   if (s.has_weight) {
     const TensorView& workspace = c.given("workspace");
-    more.tensors.push_back({"partials",
+    args.tensors.push_back({"partials",
                             {workspace.data, DType::f32, Dims{partials_of(c), c["H"]},
                              Dims{c["H"], 1}, workspace.device}});
   }
-  go.add(build_rows, s, more, "rows");
-  if (s.has_weight) go.add(build_sum, s, more, "sum");
+  go.add(build_rows, s, args, "rows");
+  if (s.has_weight) go.add(build_sum, s, args, "sum");
 }
 
 }  // namespace

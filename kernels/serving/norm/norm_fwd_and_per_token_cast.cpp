@@ -35,15 +35,15 @@ void launches(const Call& c, Launches& go) {
   s.round_sf = c.flag("round_sf");
   s.save_bf16 = c.flag("save_bf16");
   s.has_mega = c.has("mega_moe_sf");
-  More more;
+  Args args;
   if (s.has_mega) {
     const TensorView& mega = c.given("mega_moe_sf");
     const int64_t rows = words_apart(mega);
-    more.tensors.push_back(
+    args.tensors.push_back(
         {"mega_moe_sf",
          {mega.data, DType::u8, Dims{mega.shape[1], rows, 4}, Dims{rows * 4, 4, 1}, mega.device}});
   }
-  serving::add_norm(c, go, s, std::move(more));
+  serving::add_norm(c, go, s, std::move(args));
 }
 
 }  // namespace

@@ -220,12 +220,12 @@ NormSpec norm_spec(const Call& c) {
   return s;
 }
 
-void add_norm(const Call& c, Launches& go, const NormSpec& s, More more) {
+void add_norm(const Call& c, Launches& go, const NormSpec& s, Args args) {
   if (c["T"] == 0) return;  // mega_moe_sf keeps its values
   const int64_t tiles = num_blocks(c["T"], pick_row_tile(s.hidden, true).rows);
   const int64_t per_block = std::clamp<int64_t>(tiles / kManyBlocks, 1, kMaxTiles);
-  more.scalars.push_back({"tiles_per_block", per_block});
-  go.add(build_norm, s, more);
+  args.scalars.push_back({"tiles_per_block", per_block});
+  go.add(build_norm, s, args);
 }
 
 int64_t mega_rows(int64_t tokens, int64_t block) {

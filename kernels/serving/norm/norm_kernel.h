@@ -25,7 +25,7 @@ ir::Kernel build_norm(const NormSpec& spec);
 /// The Spec of a call without its cast.
 NormSpec norm_spec(const Call& c);
 /// Adds the kernel to a call.
-void add_norm(const Call& c, Launches& go, const NormSpec& spec, More more = {});
+void add_norm(const Call& c, Launches& go, const NormSpec& spec, Args args = {});
 
 /// Rows of mega_moe_sf that `tokens` tokens need, in blocks of `block`.
 int64_t mega_rows(int64_t tokens, int64_t block);

@@ -143,14 +143,14 @@ void launches(const Call& c, Launches& go) {
   s.has_clamp = c.has_value("swiglu_clamp_value");
   s.save_out = c.flag("save_out");
   s.hidden = c.i32("H");
-  More more;
-  more.tensors.push_back({"x", reshaped(c.given("x"), {c["P"], 2, s.hidden})});
-  more.tensors.push_back({"grad_x", reshaped(c.given("grad_x"), {c["P"], 2, s.hidden})});
-  s.width = static_cast<int16_t>(common_vector(more.tensors[0].view, 16 / bytes(s.in)));
+  Args args;
+  args.tensors.push_back({"x", reshaped(c.given("x"), {c["P"], 2, s.hidden})});
+  args.tensors.push_back({"grad_x", reshaped(c.given("grad_x"), {c["P"], 2, s.hidden})});
+  s.width = static_cast<int16_t>(common_vector(args.tensors[0].view, 16 / bytes(s.in)));
   s.grad_width = static_cast<int16_t>(common_vector(c.given("grad_out"), 16 / bytes(s.grad)));
   const int64_t warps = serving::pick_row_tile(s.hidden, false).threads / 32;
-  more.scalars = serving::swiglu_scalars(c, serving::swiglu_rows_per_block(c["P"], warps));
-  go.add(build, s, more);
+  args.scalars = serving::swiglu_scalars(c, serving::swiglu_rows_per_block(c["P"], warps));
+  go.add(build, s, args);
 }
 
 }  // namespace

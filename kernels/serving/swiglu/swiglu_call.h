@@ -36,8 +36,8 @@ inline void require_swiglu(const Call& c) {
 }
 
 /// The scalars of the kernels.
-inline std::vector<More::Scalar> swiglu_scalars(const Call& c, int64_t rows_per_block) {
-  std::vector<More::Scalar> scalars = {{"rows_per_block", rows_per_block}};
+inline std::vector<Args::Scalar> swiglu_scalars(const Call& c, int64_t rows_per_block) {
+  std::vector<Args::Scalar> scalars = {{"rows_per_block", rows_per_block}};
   if (c.has_value("swiglu_clamp_value")) {
     scalars.push_back({"clamp_value", c.number("swiglu_clamp_value")});
   }

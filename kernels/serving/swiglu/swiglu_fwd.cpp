@@ -137,12 +137,12 @@ void launches(const Call& c, Launches& go) {
   s.has_clamp = c.has_value("swiglu_clamp_value");
   s.has_count = c.has("clamped_count");
   s.hidden = c.i32("H");
-  More more;
-  more.tensors.push_back({"x", reshaped(c.given("x"), {c["P"], 2, s.hidden})});
-  s.width = static_cast<int8_t>(common_vector(more.tensors[0].view, 16 / bytes(s.in)));
+  Args args;
+  args.tensors.push_back({"x", reshaped(c.given("x"), {c["P"], 2, s.hidden})});
+  s.width = static_cast<int8_t>(common_vector(args.tensors[0].view, 16 / bytes(s.in)));
   const int64_t warps = pick_tile(s.hidden).threads / 32;
-  more.scalars = serving::swiglu_scalars(c, serving::swiglu_rows_per_block(c["P"], warps));
-  go.add(build, s, more);
+  args.scalars = serving::swiglu_scalars(c, serving::swiglu_rows_per_block(c["P"], warps));
+  go.add(build, s, args);
 }
 
 }  // namespace

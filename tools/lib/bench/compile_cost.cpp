@@ -110,7 +110,7 @@ std::vector<const kernels::BenchCase*> representatives(const kernels::OpInfo& op
 
 std::vector<CompileCost> compile_costs(const kernels::OpInfo& op, const kernels::BenchCase& example,
                                        const runtime::Nvrtc& nvrtc, runtime::Target target,
-                                       std::optional<double> again_above) {
+                                       std::optional<double> remeasure_above) {
   constexpr int kMeasurements = 3;
   const kernels::jit::TargetScope scope(target);
   std::vector<CompileCost> costs;
@@ -119,13 +119,14 @@ std::vector<CompileCost> compile_costs(const kernels::OpInfo& op, const kernels:
     // With a bound, one sample decides most kernels: it is enough below half of the bound, else the kernel is measured in
     // full, again while it is above the bound.
     for (int i = 0; i < kMeasurements; ++i) {
-      const bool is_single = again_above && i == 0;
+      const bool is_single = remeasure_above && i == 0;
       CompileCost cost = cost_of(kernel, nvrtc, target, is_single ? 1 : kSamples);
       cost.op = op.name;
       cost.label = example.label;
       cost.limit = compile_limit(op);
       if (i == 0 || cost.share_of_limit() < least.share_of_limit()) least = std::move(cost);
-      if (!again_above || least.share_of_limit() <= *again_above * (is_single ? 0.5 : 1)) break;
+      if (!remeasure_above || least.share_of_limit() <= *remeasure_above * (is_single ? 0.5 : 1))
+        break;
     }
     costs.push_back(std::move(least));
   }

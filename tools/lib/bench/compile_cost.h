@@ -39,12 +39,12 @@ struct CompileCost {
 /// The cases that stand for an op: its examples, four of them at most, spread evenly.
 std::vector<const kernels::BenchCase*> representatives(const kernels::OpInfo& op);
 
-/// Every kernel of an example, five times. With `again_above`, a share of the limit, a kernel that
+/// Every kernel of an example, five times. With `remeasure_above`, a share of the limit, a kernel that
 /// stays below half of it is measured once; one that exceeds it, up to twice more, and the least
 /// counts.
 std::vector<CompileCost> compile_costs(const kernels::OpInfo& op, const kernels::BenchCase& example,
                                        const runtime::Nvrtc& nvrtc, runtime::Target target,
-                                       std::optional<double> again_above = std::nullopt);
+                                       std::optional<double> remeasure_above = std::nullopt);
 
 /// A row per kernel; what is over its limit is marked.
 std::string compile_table(const std::vector<CompileCost>& costs);
