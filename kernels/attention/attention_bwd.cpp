@@ -11,10 +11,10 @@
 #include <string>
 #include <string_view>
 
-#include "kernels/attention/bwd_kernel.h"
-#include "kernels/attention/forward_call.h"
-#include "kernels/attention/fwd_values.h"
-#include "kernels/attention/signature_parts.h"
+#include "kernels/attention/parts/bwd_kernel.h"
+#include "kernels/attention/parts/forward_call.h"
+#include "kernels/attention/parts/fwd_values.h"
+#include "kernels/attention/parts/signature_parts.h"
 #include "kernels/jit/target.h"
 #include "kernels/registry/all_ops.h"
 #include "kernels/signature/case.h"

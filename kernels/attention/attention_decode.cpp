@@ -13,9 +13,9 @@
 #include <cmath>
 #include <string>
 
-#include "kernels/attention/decode_kernel.h"
-#include "kernels/attention/forward_call.h"
-#include "kernels/attention/fwd_values.h"
+#include "kernels/attention/parts/decode_kernel.h"
+#include "kernels/attention/parts/forward_call.h"
+#include "kernels/attention/parts/fwd_values.h"
 #include "kernels/checks/value_check.h"
 #include "kernels/jit/target.h"
 #include "kernels/registry/all_ops.h"

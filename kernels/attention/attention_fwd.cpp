@@ -9,9 +9,9 @@
 
 #include <string_view>
 
-#include "kernels/attention/forward_call.h"
-#include "kernels/attention/fwd_values.h"
-#include "kernels/attention/signature_parts.h"
+#include "kernels/attention/parts/forward_call.h"
+#include "kernels/attention/parts/fwd_values.h"
+#include "kernels/attention/parts/signature_parts.h"
 #include "kernels/registry/all_ops.h"
 #include "kernels/signature/case.h"
 #include "kernels/signature/launches.h"

@@ -8,9 +8,9 @@
 #include <string_view>
 #include <utility>
 
-#include "kernels/attention/forward_call.h"
-#include "kernels/attention/fwd_values.h"
-#include "kernels/attention/signature_parts.h"
+#include "kernels/attention/parts/forward_call.h"
+#include "kernels/attention/parts/fwd_values.h"
+#include "kernels/attention/parts/signature_parts.h"
 #include "kernels/checks/value_check.h"
 #include "kernels/registry/all_ops.h"
 #include "kernels/signature/case.h"

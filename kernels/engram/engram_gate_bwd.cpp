@@ -4,7 +4,7 @@
 #include <initializer_list>
 #include <numeric>
 
-#include "kernels/engram/gate_bwd_kernel.h"
+#include "kernels/engram/parts/gate_bwd_kernel.h"
 #include "kernels/jit/target.h"
 #include "kernels/registry/all_ops.h"
 #include "kernels/signature/case.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "kernels/engram/gate_kernel.h"
+#include "kernels/engram/parts/gate_kernel.h"
 #include "kernels/registry/all_ops.h"
 #include "kernels/signature/launches.h"
 #include "kernels/views/alignment.h"

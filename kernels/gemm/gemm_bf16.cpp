@@ -26,7 +26,7 @@
 //          256 x 128 tiles 1333, 3 stages 1284, columns in groups of 16 1282; 4096^3 in clusters of 2 that copy
 //          b once by multicast 297 (176 without), for 16 KiB at a time. Columns in groups of 4: 1248, of 8: 1257.
 
-#include "kernels/gemm/bf16_kernel.h"
+#include "kernels/gemm/parts/bf16_kernel.h"
 #include "kernels/jit/target.h"
 #include "kernels/registry/all_ops.h"
 #include "kernels/signature/launches.h"

@@ -21,7 +21,7 @@
 //          tiles with a scale per half 875, in four parts 2089 (spills), turns between the groups 848, 6 stages
 //          858, one loading warp 879, products awaited at once 896.
 
-#include "kernels/gemm/fp8_call.h"
+#include "kernels/gemm/parts/fp8_call.h"
 #include "kernels/registry/all_ops.h"
 
 namespace tessera::kernels {

@@ -8,7 +8,7 @@
 // Tuned    as gemm_fp8_block; H100, 8 x 4096 rows: 6144 x 7168 2689 us, 7168 x 3072 1281, 4096 x 4096 1027,
 //          4096 x 2048 545
 
-#include "kernels/gemm/fp8_call.h"
+#include "kernels/gemm/parts/fp8_call.h"
 #include "kernels/registry/all_ops.h"
 #include "kernels/signature/case.h"
 

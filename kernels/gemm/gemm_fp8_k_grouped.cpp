@@ -17,7 +17,7 @@
 #include <string>
 
 #include "kernels/checks/value_check.h"
-#include "kernels/gemm/k_grouped_kernel.h"
+#include "kernels/gemm/parts/k_grouped_kernel.h"
 #include "kernels/jit/target.h"
 #include "kernels/registry/all_ops.h"
 #include "kernels/signature/case.h"

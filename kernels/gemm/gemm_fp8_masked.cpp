@@ -13,7 +13,7 @@
 
 #include <algorithm>
 
-#include "kernels/gemm/fp8_call.h"
+#include "kernels/gemm/parts/fp8_call.h"
 #include "kernels/registry/all_ops.h"
 #include "kernels/signature/case.h"
 

@@ -8,7 +8,7 @@
 
 #include <vector>
 
-#include "kernels/mhc/row_tile.h"
+#include "kernels/mhc/parts/row_tile.h"
 #include "kernels/registry/all_ops.h"
 #include "kernels/signature/launches.h"
 #include "kernels/signature/op_builder.h"

@@ -5,7 +5,7 @@
 // Maths    none
 // Tuned    H200; see pick_row_tile, which `tessera tune` may replace.
 
-#include "kernels/mhc/row_choice.h"
+#include "kernels/mhc/parts/row_choice.h"
 #include "kernels/registry/all_ops.h"
 #include "kernels/signature/launches.h"
 #include "kernels/signature/op_builder.h"

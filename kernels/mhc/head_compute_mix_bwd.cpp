@@ -9,8 +9,8 @@
 
 #include <vector>
 
-#include "kernels/mhc/mix_sequences.h"
-#include "kernels/mhc/token_sums.h"
+#include "kernels/mhc/parts/mix_sequences.h"
+#include "kernels/mhc/parts/token_sums.h"
 #include "kernels/registry/all_ops.h"
 #include "kernels/signature/op_builder.h"
 

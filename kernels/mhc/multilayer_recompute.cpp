@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "kernels/mhc/layers_kernel.h"
+#include "kernels/mhc/parts/layers_kernel.h"
 #include "kernels/registry/all_ops.h"
 #include "kernels/signature/launches.h"
 

@@ -6,8 +6,8 @@
 
 #include <bit>
 
-#include "kernels/mhc/norm_bwd_kernel.h"
-#include "kernels/mhc/norm_bwd_workspace.h"
+#include "kernels/mhc/parts/norm_bwd_kernel.h"
+#include "kernels/mhc/parts/norm_bwd_workspace.h"
 #include "kernels/registry/all_ops.h"
 #include "kernels/signature/case.h"
 #include "kernels/views/reshaped.h"

@@ -3,8 +3,8 @@
 // Method   two launches: the projection writes partial sums of the columns; norm_kernel.cpp adds and
 //          scales them
 
-#include "kernels/mhc/norm_kernel.h"
-#include "kernels/mhc/projection.h"
+#include "kernels/mhc/parts/norm_kernel.h"
+#include "kernels/mhc/parts/projection.h"
 #include "kernels/registry/all_ops.h"
 #include "kernels/signature/case.h"
 

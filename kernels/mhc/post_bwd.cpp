@@ -1,6 +1,6 @@
 // post_bwd: the op. Its kernel and the description are in post_bwd_kernel.cpp.
 
-#include "kernels/mhc/post_bwd_kernel.h"
+#include "kernels/mhc/parts/post_bwd_kernel.h"
 #include "kernels/registry/all_ops.h"
 #include "kernels/signature/launches.h"
 

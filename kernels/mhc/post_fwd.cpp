@@ -7,8 +7,8 @@
 //          of streams 1, 2, ...; one rounding to bf16
 // Tuned    H200; see pick_row_tile, which `tessera tune` may replace.
 
-#include "kernels/mhc/mix_sequences.h"
-#include "kernels/mhc/row_choice.h"
+#include "kernels/mhc/parts/mix_sequences.h"
+#include "kernels/mhc/parts/row_choice.h"
 #include "kernels/registry/all_ops.h"
 #include "kernels/signature/launches.h"
 #include "kernels/signature/op_builder.h"

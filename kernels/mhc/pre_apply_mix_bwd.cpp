@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "dsl/layout/layout.h"
-#include "kernels/mhc/row_tile.h"
-#include "kernels/mhc/warp_sums.h"
+#include "kernels/mhc/parts/row_tile.h"
+#include "kernels/mhc/parts/warp_sums.h"
 #include "kernels/registry/all_ops.h"
 #include "kernels/signature/launches.h"
 #include "kernels/signature/op_builder.h"

@@ -5,8 +5,8 @@
 // Maths    projection.h, mix_sequences.h, sinkhorn.h: the sequences of the single ops.
 // Tuned    H200; see projection_kernel.cpp and pick_row_tile.
 
-#include "kernels/mhc/pre_mixes.h"
-#include "kernels/mhc/projection.h"
+#include "kernels/mhc/parts/pre_mixes.h"
+#include "kernels/mhc/parts/projection.h"
 #include "kernels/registry/all_ops.h"
 #include "kernels/signature/case.h"
 

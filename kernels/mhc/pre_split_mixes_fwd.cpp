@@ -5,7 +5,7 @@
 // Maths    z = fma(m, scale, base); pre_mix and post_mix of mix_sequences.h
 // Tuned    H200: 256 threads per block.
 
-#include "kernels/mhc/mix_sequences.h"
+#include "kernels/mhc/parts/mix_sequences.h"
 #include "kernels/registry/all_ops.h"
 #include "kernels/signature/case.h"
 #include "kernels/signature/launches.h"

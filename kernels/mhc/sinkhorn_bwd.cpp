@@ -8,7 +8,7 @@
 //          after the step, which saves a division.
 // Tuned    H200: 4 warps per block, as sinkhorn_fwd.
 
-#include "kernels/mhc/sinkhorn.h"
+#include "kernels/mhc/parts/sinkhorn.h"
 #include "kernels/registry/all_ops.h"
 #include "kernels/signature/launches.h"
 #include "kernels/signature/op_builder.h"

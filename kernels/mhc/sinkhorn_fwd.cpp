@@ -7,7 +7,7 @@
 // Tuned    H200: 4 warps per block, so that few tokens spread over many SMs. One token takes 2.49 us
 //          (peer 2.38), 8192 take 3.7.
 
-#include "kernels/mhc/sinkhorn.h"
+#include "kernels/mhc/parts/sinkhorn.h"
 #include "kernels/registry/all_ops.h"
 #include "kernels/signature/launches.h"
 #include "kernels/signature/op_builder.h"

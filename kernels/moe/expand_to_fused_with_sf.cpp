@@ -8,10 +8,10 @@
 // Maths    none, bytes are moved
 // Tuned    H200: 4 rows per block, 14 vectors of 16 bytes per lane in flight.
 
-#include "kernels/moe/even_mapping.h"
-#include "kernels/moe/expand_kernel.h"
-#include "kernels/moe/mapping_values.h"
-#include "kernels/moe/row_scatter.h"
+#include "kernels/moe/parts/even_mapping.h"
+#include "kernels/moe/parts/expand_kernel.h"
+#include "kernels/moe/parts/mapping_values.h"
+#include "kernels/moe/parts/row_scatter.h"
 #include "kernels/registry/all_ops.h"
 #include "kernels/signature/launches.h"
 #include "kernels/views/reshaped.h"

@@ -12,8 +12,8 @@
 
 #include "kernels/jit/host_copy.h"
 #include "kernels/jit/target.h"
-#include "kernels/moe/mapping_kernels.h"
-#include "kernels/moe/mapping_values.h"
+#include "kernels/moe/parts/mapping_kernels.h"
+#include "kernels/moe/parts/mapping_values.h"
 #include "kernels/registry/all_ops.h"
 #include "kernels/signature/case.h"
 #include "kernels/signature/launches.h"

@@ -11,7 +11,7 @@
 #include <numeric>
 
 #include "kernels/checks/value_check.h"
-#include "kernels/moe/row_parts.h"
+#include "kernels/moe/parts/row_parts.h"
 #include "kernels/registry/all_ops.h"
 #include "kernels/signature/case.h"
 #include "kernels/signature/launches.h"

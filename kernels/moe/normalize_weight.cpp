@@ -9,7 +9,7 @@
 
 #include <numeric>
 
-#include "kernels/moe/row_parts.h"
+#include "kernels/moe/parts/row_parts.h"
 #include "kernels/registry/all_ops.h"
 #include "kernels/signature/launches.h"
 #include "kernels/signature/op_builder.h"

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "kernels/moe/even_mapping.h"
-#include "kernels/moe/reduce_kernel.h"
+#include "kernels/moe/parts/even_mapping.h"
+#include "kernels/moe/parts/reduce_kernel.h"
 #include "kernels/registry/all_ops.h"
 #include "kernels/signature/launches.h"
 

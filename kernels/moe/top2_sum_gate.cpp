@@ -10,8 +10,8 @@
 // Maths    weight = score / (1e-20 + scores in rank order) * scale; see expert_score.h
 // Tuned    H200: 4 warps per block, so that even 128 tokens spread over 32 SMs.
 
-#include "kernels/moe/router_kernel.h"
-#include "kernels/moe/router_values.h"
+#include "kernels/moe/parts/router_kernel.h"
+#include "kernels/moe/parts/router_values.h"
 #include "kernels/registry/all_ops.h"
 #include "kernels/signature/case.h"
 #include "kernels/signature/launches.h"

@@ -8,7 +8,7 @@
 //          -inf share a key, and so do +0 and -0
 // Tuned    H200: 8 warps per block.
 
-#include "kernels/moe/best_expert.h"
+#include "kernels/moe/parts/best_expert.h"
 #include "kernels/registry/all_ops.h"
 #include "kernels/signature/launches.h"
 #include "kernels/signature/op_builder.h"

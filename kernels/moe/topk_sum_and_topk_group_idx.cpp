@@ -9,8 +9,8 @@
 
 #include <limits>
 
-#include "kernels/moe/best_expert.h"
-#include "kernels/moe/group_rank.h"
+#include "kernels/moe/parts/best_expert.h"
+#include "kernels/moe/parts/group_rank.h"
 #include "kernels/registry/all_ops.h"
 #include "kernels/signature/launches.h"
 #include "kernels/signature/op_builder.h"

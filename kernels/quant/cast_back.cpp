@@ -6,7 +6,7 @@
 // Maths    out = round(code * scale), one f32 multiply
 // Tuned    H200; the builder is in dequantise.cpp
 
-#include "kernels/quant/dequantise.h"
+#include "kernels/quant/parts/dequantise.h"
 #include "kernels/registry/all_ops.h"
 
 namespace tessera::kernels {

@@ -15,7 +15,7 @@
 #include <algorithm>
 #include <bit>
 
-#include "kernels/quant/lossless.h"
+#include "kernels/quant/parts/lossless.h"
 #include "kernels/registry/all_ops.h"
 #include "kernels/signature/case.h"
 #include "kernels/signature/launches.h"

@@ -7,7 +7,7 @@
 // Maths    code = cast(x * (1 / sf)), an IEEE division
 // Tuned    see per_block_cast.
 
-#include "kernels/quant/block_cast.h"
+#include "kernels/quant/parts/block_cast.h"
 #include "kernels/registry/all_ops.h"
 #include "kernels/signature/launches.h"
 

@@ -5,7 +5,7 @@
 // Maths    see scale_factor.h
 // Tuned    see per_block_cast.
 
-#include "kernels/quant/block_cast.h"
+#include "kernels/quant/parts/block_cast.h"
 #include "kernels/registry/all_ops.h"
 #include "kernels/signature/launches.h"
 

@@ -1,7 +1,7 @@
 // per_channel_cast: casts columns to e4m3 with one scale per run of 128 tokens. The kernel and its
 // description are in channel_cast.cpp.
 
-#include "kernels/quant/channel_cast.h"
+#include "kernels/quant/parts/channel_cast.h"
 #include "kernels/registry/all_ops.h"
 
 namespace tessera::kernels {

@@ -11,7 +11,7 @@
 //          5 %: whole lines are worth more to reads than to writes
 
 #include "dsl/builder.h"
-#include "kernels/quant/channel_tile.h"
+#include "kernels/quant/parts/channel_tile.h"
 #include "kernels/registry/all_ops.h"
 #include "kernels/signature/launches.h"
 

@@ -1,8 +1,8 @@
 // per_channel_cast_fused: gathers rows to the positions of their experts, then casts as
 // per_channel_cast. The kernel and its description are in channel_cast.cpp.
 
-#include "kernels/moe/even_mapping.h"
-#include "kernels/quant/channel_cast.h"
+#include "kernels/moe/parts/even_mapping.h"
+#include "kernels/quant/parts/channel_cast.h"
 #include "kernels/registry/all_ops.h"
 
 namespace tessera::kernels {

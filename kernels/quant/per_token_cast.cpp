@@ -8,9 +8,9 @@
 
 #include <array>
 
-#include "kernels/quant/recast.h"
-#include "kernels/quant/scale_access.h"
-#include "kernels/quant/token_rows.h"
+#include "kernels/quant/parts/recast.h"
+#include "kernels/quant/parts/scale_access.h"
+#include "kernels/quant/parts/token_rows.h"
 #include "kernels/registry/all_ops.h"
 #include "kernels/signature/launches.h"
 

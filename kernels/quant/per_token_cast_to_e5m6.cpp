@@ -8,9 +8,9 @@
 
 #include <bit>
 
-#include "kernels/quant/e5m6.h"
-#include "kernels/quant/scale_access.h"
-#include "kernels/quant/token_rows.h"
+#include "kernels/quant/parts/e5m6.h"
+#include "kernels/quant/parts/scale_access.h"
+#include "kernels/quant/parts/token_rows.h"
 #include "kernels/registry/all_ops.h"
 #include "kernels/signature/launches.h"
 #include "kernels/views/reshaped.h"

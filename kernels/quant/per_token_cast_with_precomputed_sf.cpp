@@ -5,8 +5,8 @@
 // Maths    code = cast(x * (1 / sf)), an IEEE division
 // Tuned    as per_token_cast
 
-#include "kernels/quant/scale_access.h"
-#include "kernels/quant/token_rows.h"
+#include "kernels/quant/parts/scale_access.h"
+#include "kernels/quant/parts/token_rows.h"
 #include "kernels/registry/all_ops.h"
 #include "kernels/signature/launches.h"
 

@@ -6,8 +6,8 @@
 // Maths    see scale_factor.h
 // Tuned    as per_token_cast
 
-#include "kernels/quant/scale_access.h"
-#include "kernels/quant/token_rows.h"
+#include "kernels/quant/parts/scale_access.h"
+#include "kernels/quant/parts/token_rows.h"
 #include "kernels/registry/all_ops.h"
 #include "kernels/signature/launches.h"
 

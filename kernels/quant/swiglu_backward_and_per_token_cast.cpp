@@ -1,8 +1,8 @@
 // swiglu_backward_and_per_token_cast: the op. Its kernel and the description are in
 // swiglu_backward.cpp.
 
-#include "kernels/moe/even_mapping.h"
-#include "kernels/quant/swiglu_backward.h"
+#include "kernels/moe/parts/even_mapping.h"
+#include "kernels/quant/parts/swiglu_backward.h"
 #include "kernels/registry/all_ops.h"
 #include "kernels/signature/launches.h"
 #include "kernels/views/reshaped.h"

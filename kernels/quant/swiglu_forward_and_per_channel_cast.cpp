@@ -1,7 +1,7 @@
 // swiglu_forward_and_per_channel_cast: the op. Its kernel and the description are in
 // swiglu_channel_cast.cpp.
 
-#include "kernels/quant/swiglu_channel_cast.h"
+#include "kernels/quant/parts/swiglu_channel_cast.h"
 #include "kernels/registry/all_ops.h"
 
 namespace tessera::kernels {

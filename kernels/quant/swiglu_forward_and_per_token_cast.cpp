@@ -2,8 +2,8 @@
 // swiglu_forward.cpp.
 
 #include "kernels/checks/value_check.h"
-#include "kernels/quant/swiglu_forward.h"
-#include "kernels/quant/swiglu_tile.h"
+#include "kernels/quant/parts/swiglu_forward.h"
+#include "kernels/quant/parts/swiglu_tile.h"
 #include "kernels/registry/all_ops.h"
 #include "kernels/signature/case.h"
 #include "kernels/signature/launches.h"

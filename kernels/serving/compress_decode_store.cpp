@@ -5,9 +5,9 @@
 // Method   as compress_decode and compress_store; two kernels for ratio 128
 
 #include "kernels/registry/all_ops.h"
-#include "kernels/serving/compress_kernel.h"
-#include "kernels/serving/window_cases.h"
-#include "kernels/serving/window_values.h"
+#include "kernels/serving/parts/compress_kernel.h"
+#include "kernels/serving/parts/window_cases.h"
+#include "kernels/serving/parts/window_values.h"
 
 namespace tessera::kernels {
 namespace {

@@ -4,9 +4,9 @@
 // Method   see compress_kernel.cpp
 
 #include "kernels/registry/all_ops.h"
-#include "kernels/serving/compress_kernel.h"
-#include "kernels/serving/window_cases.h"
-#include "kernels/serving/window_values.h"
+#include "kernels/serving/parts/compress_kernel.h"
+#include "kernels/serving/parts/window_cases.h"
+#include "kernels/serving/parts/window_values.h"
 
 namespace tessera::kernels {
 namespace {

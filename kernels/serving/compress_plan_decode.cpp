@@ -6,8 +6,8 @@
 
 #include "kernels/checks/value_check.h"
 #include "kernels/registry/all_ops.h"
-#include "kernels/serving/compress_tables.h"
-#include "kernels/serving/compress_values.h"
+#include "kernels/serving/parts/compress_tables.h"
+#include "kernels/serving/parts/compress_values.h"
 #include "kernels/signature/case.h"
 
 namespace tessera::kernels {

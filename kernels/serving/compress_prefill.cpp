@@ -5,8 +5,8 @@
 // Maths    that of compress_fwd
 
 #include "kernels/registry/all_ops.h"
-#include "kernels/serving/window_cases.h"
-#include "kernels/serving/window_values.h"
+#include "kernels/serving/parts/window_cases.h"
+#include "kernels/serving/parts/window_values.h"
 #include "kernels/signature/chain.h"
 
 namespace tessera::kernels {

@@ -11,8 +11,8 @@
 #include "dsl/builder.h"
 #include "kernels/checks/value_check.h"
 #include "kernels/registry/all_ops.h"
-#include "kernels/serving/window_cases.h"
-#include "kernels/serving/window_values.h"
+#include "kernels/serving/parts/window_cases.h"
+#include "kernels/serving/parts/window_values.h"
 #include "kernels/signature/launches.h"
 #include "kernels/views/alignment.h"
 

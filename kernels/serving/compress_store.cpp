@@ -6,9 +6,9 @@
 // Maths    1 / sqrt(mean of squares + norm_eps), IEEE; the rotation by fma; scales by their rule
 
 #include "kernels/registry/all_ops.h"
-#include "kernels/serving/compress_kernel.h"
-#include "kernels/serving/window_cases.h"
-#include "kernels/serving/window_values.h"
+#include "kernels/serving/parts/compress_kernel.h"
+#include "kernels/serving/parts/window_cases.h"
+#include "kernels/serving/parts/window_values.h"
 
 namespace tessera::kernels {
 namespace {

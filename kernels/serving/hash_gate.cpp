@@ -16,9 +16,9 @@
 #include <optional>
 
 #include "kernels/checks/value_check.h"
-#include "kernels/moe/expert_score.h"
+#include "kernels/moe/parts/expert_score.h"
 #include "kernels/registry/all_ops.h"
-#include "kernels/serving/hash_values.h"
+#include "kernels/serving/parts/hash_values.h"
 #include "kernels/signature/case.h"
 #include "kernels/signature/launches.h"
 #include "kernels/signature/op_builder.h"

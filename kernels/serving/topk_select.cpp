@@ -27,8 +27,8 @@
 #include "dsl/builder.h"
 #include "kernels/jit/target.h"
 #include "kernels/registry/all_ops.h"
-#include "kernels/serving/select_kernel.h"
-#include "kernels/serving/select_values.h"
+#include "kernels/serving/parts/select_kernel.h"
+#include "kernels/serving/parts/select_values.h"
 #include "kernels/signature/case.h"
 #include "kernels/signature/launches.h"
 

@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-#include "kernels/attention/bwd_kernel.h"
+#include "kernels/attention/parts/bwd_kernel.h"
 #include "tests/reference/attention.h"
 #include "tests/support/ops/attention_cases.h"
 #include "tests/support/ops/mutants.h"

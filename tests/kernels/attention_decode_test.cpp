@@ -6,7 +6,7 @@
 #include <cmath>
 #include <limits>
 
-#include "kernels/attention/decode_kernel.h"
+#include "kernels/attention/parts/decode_kernel.h"
 #include "tests/reference/attention.h"
 #include "tests/support/ops/attention_cases.h"
 #include "tests/support/ops/mutants.h"

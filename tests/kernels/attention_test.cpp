@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-#include "kernels/attention/fwd_kernel.h"
+#include "kernels/attention/parts/fwd_kernel.h"
 #include "kernels/jit/target.h"
 #include "tests/support/ops/attention_cases.h"
 #include "tests/support/ops/golden.h"

@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "kernels/gemm/fp8_kernel.h"
+#include "kernels/gemm/parts/fp8_kernel.h"
 #include "tests/reference/gemm.h"
 #include "tests/support/ops/mutants.h"
 #include "tests/support/ops/op_errors.h"

@@ -7,7 +7,7 @@
 
 #include "codegen/lower.h"
 #include "codegen/thread_ir/walk.h"
-#include "kernels/gemm/bf16_kernel.h"
+#include "kernels/gemm/parts/bf16_kernel.h"
 #include "tests/reference/gemm.h"
 #include "tests/support/catch.h"
 #include "tests/support/lowered.h"

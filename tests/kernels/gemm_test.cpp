@@ -8,7 +8,7 @@
 #include <map>
 #include <sstream>
 
-#include "kernels/gemm/bf16_kernel.h"
+#include "kernels/gemm/parts/bf16_kernel.h"
 #include "kernels/jit/target.h"
 #include "tests/reference/tensor_core.h"
 #include "tests/support/ops/mutants.h"

@@ -5,8 +5,8 @@
 #include <array>
 
 #include "kernels/jit/jit.h"
-#include "kernels/mhc/projection_kernel.h"
-#include "kernels/mhc/projection_parts.h"
+#include "kernels/mhc/parts/projection_kernel.h"
+#include "kernels/mhc/parts/projection_parts.h"
 #include "kernels/op.h"
 #include "tests/support/catch.h"
 #include "tests/support/matchers.h"

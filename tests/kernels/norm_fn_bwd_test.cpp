@@ -7,7 +7,7 @@
 #include <functional>
 #include <vector>
 
-#include "kernels/mhc/norm_bwd_workspace.h"
+#include "kernels/mhc/parts/norm_bwd_workspace.h"
 #include "tests/reference/mhc_pre.h"
 #include "tests/support/catch.h"
 #include "tests/support/matchers.h"

@@ -1,7 +1,7 @@
 // The rounded scale of every format against the division that defines it, where the two could part:
 // one float below, at and above each power of two times the format's maximum.
 
-#include "kernels/quant/scale_factor.h"
+#include "kernels/quant/parts/scale_factor.h"
 
 #include <algorithm>
 #include <bit>

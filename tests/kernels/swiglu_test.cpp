@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "kernels/jit/jit.h"
-#include "kernels/quant/swiglu_forward.h"
+#include "kernels/quant/parts/swiglu_forward.h"
 #include "tests/support/catch.h"
 #include "tests/support/matchers.h"
 #include "tests/support/ops/mutants.h"

@@ -13,7 +13,7 @@
 #include <string>
 
 #include "kernels/registry/all_ops.h"
-#include "kernels/serving/cast/random_round.h"
+#include "kernels/serving/cast/parts/random_round.h"
 #include "kernels/signature/case.h"
 #include "kernels/signature/launches.h"
 #include "kernels/views/alignment.h"

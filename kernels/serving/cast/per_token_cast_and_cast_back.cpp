@@ -9,7 +9,7 @@
 #include <functional>
 #include <limits>
 
-#include "kernels/quant/scale_factor.h"
+#include "kernels/quant/parts/scale_factor.h"
 #include "kernels/registry/all_ops.h"
 #include "kernels/signature/case.h"
 #include "kernels/signature/launches.h"

@@ -9,9 +9,9 @@
 
 #include <algorithm>
 
-#include "kernels/moe/expert_row.h"
+#include "kernels/moe/parts/expert_row.h"
 #include "kernels/registry/all_ops.h"
-#include "kernels/serving/gate/gate_row.h"
+#include "kernels/serving/gate/parts/gate_row.h"
 #include "kernels/signature/case.h"
 #include "kernels/signature/launches.h"
 #include "kernels/signature/scale_layout.h"

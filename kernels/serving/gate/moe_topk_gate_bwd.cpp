@@ -13,9 +13,9 @@
 #include <optional>
 
 #include "kernels/checks/value_check.h"
-#include "kernels/moe/expert_row.h"
+#include "kernels/moe/parts/expert_row.h"
 #include "kernels/registry/all_ops.h"
-#include "kernels/serving/gate/gate_row.h"
+#include "kernels/serving/gate/parts/gate_row.h"
 #include "kernels/signature/case.h"
 #include "kernels/signature/launches.h"
 

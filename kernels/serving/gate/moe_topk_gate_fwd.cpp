@@ -13,10 +13,10 @@
 #include <limits>
 #include <optional>
 
-#include "kernels/moe/best_expert.h"
-#include "kernels/moe/expert_place.h"
-#include "kernels/moe/expert_row.h"
-#include "kernels/moe/router_values.h"
+#include "kernels/moe/parts/best_expert.h"
+#include "kernels/moe/parts/expert_place.h"
+#include "kernels/moe/parts/expert_row.h"
+#include "kernels/moe/parts/router_values.h"
 #include "kernels/registry/all_ops.h"
 #include "kernels/signature/case.h"
 #include "kernels/signature/launches.h"

@@ -19,7 +19,7 @@
 #include <utility>
 
 #include "kernels/registry/all_ops.h"
-#include "kernels/serving/norm/norm_row.h"
+#include "kernels/serving/norm/parts/norm_row.h"
 #include "kernels/signature/case.h"
 #include "kernels/signature/launches.h"
 #include "kernels/signature/scale_layout.h"

@@ -1,7 +1,7 @@
 // norm_fwd: root mean square norm of rows, after an optional addition: norm_kernel.cpp.
 
 #include "kernels/registry/all_ops.h"
-#include "kernels/serving/norm/norm_kernel.h"
+#include "kernels/serving/norm/parts/norm_kernel.h"
 
 namespace tessera::kernels {
 namespace {

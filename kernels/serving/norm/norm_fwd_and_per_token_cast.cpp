@@ -4,7 +4,7 @@
 #include <string>
 
 #include "kernels/registry/all_ops.h"
-#include "kernels/serving/norm/norm_kernel.h"
+#include "kernels/serving/norm/parts/norm_kernel.h"
 
 namespace tessera::kernels {
 namespace {

@@ -5,7 +5,7 @@
 // Maths    page_table[row, index / page_size] * page_size + index % page_size
 
 #include "kernels/registry/all_ops.h"
-#include "kernels/serving/pages/page_place.h"
+#include "kernels/serving/pages/parts/page_place.h"
 #include "kernels/signature/case.h"
 #include "kernels/signature/launches.h"
 #include "kernels/signature/op_builder.h"

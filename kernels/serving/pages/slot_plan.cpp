@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "kernels/registry/all_ops.h"
-#include "kernels/serving/pages/page_place.h"
+#include "kernels/serving/pages/parts/page_place.h"
 #include "kernels/signature/case.h"
 #include "kernels/signature/launches.h"
 #include "kernels/signature/op_builder.h"

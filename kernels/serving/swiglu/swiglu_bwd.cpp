@@ -13,10 +13,10 @@
 #include <optional>
 #include <utility>
 
-#include "kernels/quant/gated.h"
+#include "kernels/quant/parts/gated.h"
 #include "kernels/registry/all_ops.h"
-#include "kernels/serving/norm/norm_row.h"
-#include "kernels/serving/swiglu/swiglu_call.h"
+#include "kernels/serving/norm/parts/norm_row.h"
+#include "kernels/serving/swiglu/parts/swiglu_call.h"
 #include "kernels/signature/case.h"
 #include "kernels/views/alignment.h"
 #include "kernels/views/reshaped.h"

@@ -12,10 +12,10 @@
 #include <cstdint>
 #include <optional>
 
-#include "kernels/quant/clamp_count.h"
-#include "kernels/quant/gated.h"
+#include "kernels/quant/parts/clamp_count.h"
+#include "kernels/quant/parts/gated.h"
 #include "kernels/registry/all_ops.h"
-#include "kernels/serving/swiglu/swiglu_call.h"
+#include "kernels/serving/swiglu/parts/swiglu_call.h"
 #include "kernels/signature/case.h"
 #include "kernels/views/alignment.h"
 #include "kernels/views/reshaped.h"

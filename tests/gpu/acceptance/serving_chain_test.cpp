@@ -8,7 +8,7 @@
 
 #include "kernels/jit/jit.h"
 #include "kernels/op.h"
-#include "kernels/quant/scale_factor.h"
+#include "kernels/quant/parts/scale_factor.h"
 #include "runtime/driver/device_timer.h"
 #include "tests/support/catch.h"
 #include "tests/support/compare.h"

@@ -1,0 +1,114 @@
+#include "kernels/attention/parts/online_softmax.h"
+
+#include <limits>
+
+namespace tessera::kernels::attention {
+namespace {
+
+using dsl::Axis;
+using dsl::Value;
+
+constexpr auto kF32 = DType::f32;
+constexpr float kLowest = -std::numeric_limits<float>::infinity();
+
+}  // namespace
+
+NextTop::NextTop(const Value& top_before, const Value& scaled_before, const Value& high,
+                 const Value& c)
+    : top(max(top_before, high)),
+      scaled(top * c),
+      base(select(top == kLowest, 0.0f, scaled)),  // so that no difference of infinities is taken
+      shrink(exp2_approx(scaled_before - base)) {}
+
+Value lse_of(const Value& sum, const Value& scaled, const Value& is_empty) {
+  return select(is_empty, -kLowest, (scaled + log2(sum)) * kLn2);
+}
+
+Value with_sink(const Value& sum, const Value& scaled, const Value& sink) {
+  return sum + exp2_approx(fma(sink, kLog2E, -scaled));
+}
+
+OnlineSoftmax::OnlineSoftmax(dsl::Builder& k, DType dtype, int64_t rows, int64_t keys,
+                             int64_t value_width, const Value& c)
+    : scores(k.fragment(kF32, {rows, keys}, "scores")),
+      p(k.fragment(dtype, {rows, keys}, "p")),
+      out(k.fragment(kF32, {rows, value_width}, "o")),
+      k_(k),
+      rows_(rows),
+      keys_(keys),
+      value_width_(value_width),
+      c_(c),
+      top_(k.fragment(kF32, {rows}, "top")),
+      scaled_(k.fragment(kF32, {rows}, "scaled")),
+      high_(k.fragment(kF32, {rows}, "high")),
+      shrink_(k.fragment(kF32, {rows}, "shrink")),
+      sums_(k.fragment(kF32, {rows, 4, 8}, "sums")) {}
+
+void OnlineSoftmax::start() {
+  k_.fill(out, 0.0f), k_.fill(sums_, 0.0f);
+  k_.fill(top_, kLowest), k_.fill(scaled_, kLowest);
+}
+
+void OnlineSoftmax::step() {
+  k_.reduce_max(scores, high_, Axis(1));
+  k_.parallel({rows_}, [&](Value r) {
+    Value high = high_(r),
+          top = top_(r);  // as arguments, compilers would read them in different orders
+    Value scaled = scaled_(r);
+    const NextTop next(top, scaled, high, c_);
+    shrink_(r) = next.shrink;
+    top_(r) = next.top, scaled_(r) = next.scaled, high_(r) = -next.base;
+  });
+  k_.parallel({rows_, keys_}, [&](Value r, Value j) {
+    Value score = scores(r, j);
+    scores(r, j) = exp2_approx(fma(score, c_, high_(r)));
+  });
+  auto eights = scores.reshape({rows_, keys_ / 8, 8});
+  for (int64_t w = 0; w < 4; ++w) {
+    k_.parallel({rows_, 8}, [&](Value r, Value u) {
+      Value sum = sums_(r, w, u);
+      for (int64_t j = 2 * w; j < keys_ / 8; j += j % 2 == 0 ? 1 : 7) {
+        Value next = eights(r, j, u);
+        sum = j == 2 * w ? fma(sum, shrink_(r), next) : sum + next;
+      }
+      sums_(r, w, u) = sum;
+    });
+  }
+  k_.parallel({rows_, keys_}, [&](Value r, Value j) { p(r, j) = cast(p.dtype(), scores(r, j)); });
+}
+
+void OnlineSoftmax::rescale_out() {
+  k_.parallel({rows_, value_width_}, [&](Value r, Value d) {
+    Value before = out(r, d);
+    out(r, d) = before * shrink_(r);
+  });
+}
+
+void OnlineSoftmax::finish(const Value& count, const std::function<Value(const Row&)>& divisor) {
+  // Classes first, then neighbours at distance 1, 2 and 4.
+  auto quarters = k_.fragment(kF32, {rows_, 4}, "quarters");
+  auto halves = k_.fragment(kF32, {rows_, 2}, "halves");
+  auto total = k_.fragment(kF32, {rows_}, "total");
+  auto pairs = sums_.reshape({rows_, 4, 4, 2});
+  k_.parallel({rows_, 4}, [&](Value r, Value i) {
+    const auto of = [&](int64_t odd) {
+      return (pairs(r, 0, i, odd) + pairs(r, 1, i, odd)) +
+             (pairs(r, 2, i, odd) + pairs(r, 3, i, odd));
+    };
+    quarters(r, i) = of(0) + of(1);
+  });
+  k_.reduce_sum(quarters.reshape({rows_, 2, 2}), halves, Axis(2));
+  k_.reduce_sum(halves, total, Axis(1));
+  auto &inverse = high_, &empty = shrink_;
+  k_.parallel({rows_}, [&](Value r) {
+    Value is_empty = (top_(r) == kLowest && total(r) == 0.0f) || r >= count;
+    inverse(r) = 1.0f / divisor({r, total(r), scaled_(r), is_empty});
+    empty(r) = f32(is_empty);
+  });
+  k_.parallel({rows_, value_width_}, [&](Value r, Value d) {
+    Value before = out(r, d);
+    out(r, d) = select(empty(r) == 1.0f, 0.0f, fma(before, inverse(r), 0.0f));
+  });
+}
+
+}  // namespace tessera::kernels::attention

@@ -1,0 +1,15 @@
+#pragma once
+// From a call of an op with block-scaled 8-bit operands to its kernel.
+
+#include "kernels/gemm/parts/fp8_kernel.h"
+#include "kernels/signature/launches.h"
+
+namespace tessera::kernels::gemm {
+
+/// Adds the kernel of a call with tensors a, a_sf, b, b_sf, out and extents N and K.
+void add_fp8(const Call& c, Launches& go, Groups groups);
+
+/// Throws unless all of 128 rows that have a group have the same, where m_indices is in CPU memory.
+void require_groups_of_rows(const Call& c);
+
+}  // namespace tessera::kernels::gemm

@@ -1,0 +1,39 @@
+#pragma once
+// The row of scores of a block or a cluster: its range and its chunks.
+
+#include <optional>
+
+#include "dsl/builder.h"
+#include "kernels/serving/parts/select_kernel.h"
+
+namespace tessera::kernels::serving {
+
+/// Keys order like scores; larger is better. No score has key 0.
+class SelectRow {
+ protected:
+  explicit SelectRow(const SelectSpec& s);
+
+  void declare();
+  /// Computes the range of columns that count. Reports and clamps a range outside the row.
+  void find_range();
+
+  /// The column of the thread's first score in a vector of the chunk that begins at column `first`.
+  dsl::Value column(const dsl::Value& first, const dsl::Value& vector);
+  dsl::Value is_inside(const dsl::Value& column);
+  /// Loads the thread's scores of a chunk into `to`; NaN outside the range.
+  void load_chunk(const dsl::Value& first, const dsl::Ref& to);
+  /// Loads `n` scores from column `at` on into `to`, from `place` on; NaN outside the range.
+  void load_part(int64_t n, const dsl::Value& at, const dsl::Ref& to, const dsl::Value& place);
+  dsl::Value key_of(const dsl::Value& score);
+
+  const SelectSpec s_;
+  const DType dtype_;
+  const int64_t vector_;
+  dsl::Builder k_;
+  std::optional<dsl::Value> rows_, cols_, pages_, page_shift_;
+  std::optional<dsl::Ref> scores_, lengths_, starts_, page_table_, indices_, raw_indices_, values_;
+  dsl::Value row_, rank_, lane_, start_, end_;
+  std::optional<dsl::Ref> chunk_, next_chunk_;  // scores of the thread
+};
+
+}  // namespace tessera::kernels::serving
