@@ -21,7 +21,8 @@ class PeerTimes {
   /// No times at all.
   PeerTimes() = default;
   /// A file of JSON lines, {"op", "case", "time_us"} with the case in the words of our own cases (a first line
-  /// {"run": ..} says where they are from), or a folder: all its *.jsonl files of such lines. The copy rates
+  /// {"run": ..} says where they are from), or a folder: all its *.jsonl files of such lines. In a file with
+  /// "peer_us", which tools/peers writes, that is the peer's time, and the fastest peer counts. The copy rates
   /// come from the run ("copy_gbs": pairs of bytes and GB/s) or from the README.md beside the files. Ops that
   /// we do not have are left out.
   ///
