@@ -197,7 +197,7 @@ const Op moe_topk_gate_bwd_op{
     .launches = launches,
     .check_values = require_scores,
     .examples = R"(
-      T=65 E=256 K=8 routed_scaling_factor=2.5; T=6 Q=2 E=72 K=6 mask=given grad_scores_sum=given; T=5 E=30 K=3)",
+      T=65 E=256 K=8 routed_scaling_factor=2.5; T=6 Q=1 E=72 K=6 mask=given grad_scores_sum=given; T=5 E=30 K=3)",
     .bench = R"(
       T=1 E=256 K=6; T=512 E=256 K=6; T=8001 E=256 K=6; T=8192 E=256 K=6; T=8192 E=384 K=6
       T=8192 Q=2 E=256 K=6 mask=given grad_scores_sum=given; T=8192 E=256 K=8)",

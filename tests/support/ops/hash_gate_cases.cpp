@@ -43,15 +43,6 @@ OpCase padded(OpCase test, int64_t num_tokens) {
   return test;
 }
 
-OpCase strided(OpCase test, const std::string& name, int64_t pitch) {
-  const HostTensor old = test.inputs.at(name);
-  HostTensor placed(old.dtype(), old.shape(), Dims{pitch, 1});
-  for (int64_t i = 0; i < old.size(); ++i) placed.set_bits(i, old.bits(i));
-  test.label += fmt::format(" {} rows {}", name, pitch);
-  test.inputs[name] = std::move(placed);
-  return test;
-}
-
 OpCase mask_case(int64_t tokens, int64_t topk, int64_t num_tokens, DType dtype, bool weights) {
   OpCase test;
   test.label = fmt::format("T={} K={} {} of them {}{}", tokens, topk, num_tokens, name(dtype),
@@ -114,9 +105,9 @@ std::vector<OpCase> hash_gate_cases() {
   cases.push_back(gate_case({3, 4, 1}));  // the same expert in all slots
   cases.push_back(gate_case({0, 4, 9}));
   cases.push_back(gate_case({1, 1, 1, 1}));
-  cases.push_back(strided(gate_case({17, 6, 30}, kShared), "logits", 37));
-  cases.push_back(strided(gate_case({17, 6, 32}, kShared), "logits", 37));
-  cases.push_back(strided(gate_case({17, 6, 32}, kShared), "logits", 40));
+  cases.push_back(strided(gate_case({17, 6, 30}, kShared), "logits", {37, 1}));
+  cases.push_back(strided(gate_case({17, 6, 32}, kShared), "logits", {37, 1}));
+  cases.push_back(strided(gate_case({17, 6, 32}, kShared), "logits", {40, 1}));
   cases.push_back(gate_case({9, 6, 516}));  // rows too long to be read whole
   for (const int64_t num_tokens : {-2147483647, -1, 0, 1, 16, 17, 18, 2147483647}) {
     cases.push_back(padded(gate_case({17, 6, 30}, kRouted), num_tokens));
@@ -147,8 +138,8 @@ std::vector<OpCase> mask_padded_topk_cases() {
       cases.push_back(mask_case(0, 6, 3, dtype, weights));
       cases.push_back(mask_case(5, 1, 3, dtype, weights));
     }
-    OpCase apart = strided(mask_case(11, 5, 4, dtype, true), "topk_idx", 9);
-    cases.push_back(strided(std::move(apart), "topk_weights", 6));
+    OpCase apart = strided(mask_case(11, 5, 4, dtype, true), "topk_idx", {9, 1});
+    cases.push_back(strided(std::move(apart), "topk_weights", {6, 1}));
   }
   return cases;
 }

@@ -161,7 +161,7 @@ std::vector<OpCase> moe_topk_gate_fwd_cases() {
     cases.push_back(biased(gate_case(tokens, experts, topk), experts % 4 == 0));
   }
   cases.push_back(gate_case(0, 64, 4, scored));
-  cases.push_back(biased(gate_case(33, 64, 4, scored), true));
+  cases.push_back(biased(gate_case(34, 64, 4, scored), true));  // the last token is an image
   OpCase images = biased(gate_case(12, 64, 4), true);
   images.inputs.erase("bias");  // text is ranked by the scores alone
   cases.push_back(labelled(std::move(images), "no bias"));

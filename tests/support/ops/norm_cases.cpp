@@ -45,14 +45,6 @@ OpCase labelled(OpCase test, const std::string& text) {
   return test;
 }
 
-OpCase strided(OpCase test, const std::string& tensor, Dims strides) {
-  const HostTensor old = test.inputs.at(tensor);
-  HostTensor placed(old.dtype(), old.shape(), strides);
-  for (int64_t i = 0; i < old.size(); ++i) placed.set_bits(i, old.bits(i));
-  test.inputs[tensor] = std::move(placed);
-  return labelled(std::move(test), fmt::format("{} strides {}", tensor, to_string(strides)));
-}
-
 /// Rows of zeros, of one large value, with NaN and infinities.
 OpCase extreme_rows(DType dtype) {
   OpCase test = labelled(norm_case({{6}, 64, dtype}), "extreme rows");
@@ -173,8 +165,9 @@ std::vector<OpCase> norm_fwd_and_per_token_cast_cases() {
   OpCase packed = mega_case(33, 384, 32);
   packed.params["sf_layout"] = std::string("packed_ue8m0");
   cases.push_back(labelled(std::move(packed), "packed"));
-  cases.push_back(strided(cast_case({{7}, 2064, DType::bf16, true, true}, 32, false, "row_major"),
-                          "x", {2065, 1}));
+  const OpCase wide = cast_case({{7}, 2064, DType::bf16, true, true}, 32, false, "row_major");
+  cases.push_back(strided(wide, "x", {2065, 1}));
+  cases.push_back(strided(wide, "residual", {2068, 1}));
   return cases;
 }
 

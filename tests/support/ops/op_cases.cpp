@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <exception>
+#include <utility>
 
 #include "dsl/base/error.h"
 #include "kernels/checks/value_check.h"
@@ -27,6 +28,15 @@ Comparison compare(const TensorView& got, const TensorView& want, const CompareR
 }
 
 }  // namespace
+
+OpCase strided(OpCase test, const std::string& tensor, const Dims& strides) {
+  const HostTensor old = test.inputs.at(tensor);
+  HostTensor placed(old.dtype(), old.shape(), strides);
+  for (int64_t i = 0; i < old.size(); ++i) placed.set_bits(i, old.bits(i));
+  test.label += fmt::format(" {} strides {}", tensor, to_string(strides));
+  test.inputs[tensor] = std::move(placed);
+  return test;
+}
 
 CompareRule compare_rule(const OpCase& test, const std::string& output) {
   const auto own = test.tolerances.find(output);

@@ -31,6 +31,9 @@ struct OpCase {
   bool quantised = false;
 };
 
+/// The case with one of its inputs copied to these strides; the label says so.
+OpCase strided(OpCase test, const std::string& tensor, const Dims& strides);
+
 std::vector<OpCase> transpose_cases();
 std::vector<OpCase> batched_transpose_cases();
 std::vector<OpCase> topk_gate_cases();

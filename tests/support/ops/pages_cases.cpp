@@ -17,15 +17,6 @@ HostTensor random_ids(const Dims& shape, int64_t lowest, int64_t bound, uint64_t
   return tensor_by(DType::i32, shape, [&](int64_t) { return lowest + random.below(bound); });
 }
 
-OpCase strided(OpCase test, const std::string& name, int64_t pitch) {
-  const HostTensor old = test.inputs.at(name);
-  HostTensor placed(old.dtype(), old.shape(), Dims{pitch, 1});
-  for (int64_t i = 0; i < old.size(); ++i) placed.set_bits(i, old.bits(i));
-  test.label += fmt::format(" {} pitch {}", name, pitch);
-  test.inputs[name] = std::move(placed);
-  return test;
-}
-
 OpCase gather_case(int64_t rows, int64_t per_row, int64_t columns, int64_t page_size) {
   OpCase test;
   test.label = fmt::format("R={} k={} Q={} page_size={}", rows, per_row, columns, page_size);
@@ -64,7 +55,8 @@ std::vector<OpCase> gather_pages_cases() {
   cases.push_back(gather_case(300, 3, 2, 64));
   cases.push_back(gather_case(0, 3, 2, 64));
   cases.push_back(gather_case(3, 0, 2, 64));
-  cases.push_back(strided(strided(gather_case(7, 5, 3, 16), "indices", 9), "page_table", 4));
+  cases.push_back(
+      strided(strided(gather_case(7, 5, 3, 16), "indices", {9, 1}), "page_table", {4, 1}));
   OpCase ends = gather_case(1, 6, 4, 1 << 20);
   ends.label += " the end of 32 bits";
   ends.inputs["indices"] =
@@ -119,7 +111,9 @@ std::vector<OpCase> slot_plan_cases() {
       tensor_of(DType::i32, {9}, {-1, 0, 3, 127, 128, 1023, 1024, 2147483647, -5});
   ends.label += " ends";
   cases.push_back(std::move(ends));
-  cases.push_back(strided(plan_case(9, {64, 16, 2}, 1024), "c4_pages", 40));
+  for (const char* pool : {"window_pages", "c4_pages", "c128_pages"}) {
+    cases.push_back(strided(plan_case(9, {64, 16, 2}, 1024), pool, {40, 1}));
+  }
   return cases;
 }
 

@@ -52,16 +52,6 @@ OpCase at_positions(OpCase test, DType dtype, int64_t bound, int64_t lowest = 0)
   return test;
 }
 
-/// Copies the tensor to these strides.
-OpCase strided(OpCase test, const std::string& tensor, Dims strides) {
-  const HostTensor old = test.inputs.at(tensor);
-  HostTensor placed(old.dtype(), old.shape(), strides);
-  for (int64_t i = 0; i < old.size(); ++i) placed.set_bits(i, old.bits(i));
-  test.label += fmt::format(" {} strides {}", tensor, to_string(strides));
-  test.inputs[tensor] = std::move(placed);
-  return test;
-}
-
 void add_layouts(std::vector<OpCase>& cases) {
   const Size wide = {{9}, 4, 1, 64, 40, DType::bf16};
   cases.push_back(strided(rotary_case(wide), "query", {2048, 512, 1}));  // the tail of each head
