@@ -98,3 +98,4 @@ OP(attention_fwd);
 OP(attention_varlen_fwd);
 OP(attention_decode);
 OP(attention_bwd);
+OP(attention_varlen_bwd);

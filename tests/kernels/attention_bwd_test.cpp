@@ -24,7 +24,8 @@ using reference::BackwardMistake;
 namespace {
 
 /// The kernels of a causal call with the sums of the tensor cores, heads of their own, without options.
-HostTensors run_kernels(const HostTensors& in, int32_t tile, const char* target, bool is_causal) {
+HostTensors run_kernels(const HostTensors& in, int32_t tile, const char* target, bool is_causal,
+                        bool by_roles = false) {
   const HostTensor &q = in.at("q"), &k = in.at("k"), &v = in.at("v");
   const Dims &rows = q.shape(), &keys = k.shape();
   BackwardSpec s{};
@@ -32,7 +33,7 @@ HostTensors run_kernels(const HostTensors& in, int32_t tile, const char* target,
   s.is_f16 = q.dtype() == DType::f16 ? 1 : 0;
   s.q_vector = s.k_vector = s.v_vector = s.grad_vector = s.o_vector = 8;
   s.has_right = is_causal ? 1 : 0;
-  s.tile = tile;
+  s.tile = tile, s.by_roles = by_roles ? 1 : 0;
   HostTensors out;
   for (const char* name : {"q", "k", "v"}) {
     out[std::string("grad_") + name] = HostTensor(q.dtype(), in.at(name).shape());
@@ -79,6 +80,7 @@ TEST_CASE("attention_bwd has the bits of its definition, whatever tile and targe
     check_bits(want, run_kernels(in, 64, "sm_90", is_causal));
     check_bits(want, run_kernels(in, 64, "sm_90a", is_causal));
     check_bits(want, run_kernels(in, 32, "sm_90a", is_causal));
+    check_bits(want, run_kernels(in, 64, "sm_90a", is_causal, /*by_roles=*/true));
   }
   for (const int64_t width : {128, 192, 256}) {
     CAPTURE(width);
@@ -87,6 +89,7 @@ TEST_CASE("attention_bwd has the bits of its definition, whatever tile and targe
     const HostTensors want = reference::attention_bwd(wide, {});
     check_bits(want, run_kernels(wide, 64, "sm_90a", false));
     check_bits(want, run_kernels(wide, 32, "sm_90", false));
+    if (width == 128) check_bits(want, run_kernels(wide, 64, "sm_90a", false, /*by_roles=*/true));
   }
 }
 

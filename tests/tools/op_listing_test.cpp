@@ -236,7 +236,8 @@ const std::set<std::string> kInSentences = {"compress_fwd",
                                             "paged_lengths",
                                             "slot_plan",
                                             "attention_varlen_fwd",
-                                            "attention_bwd"};
+                                            "attention_bwd",
+                                            "attention_varlen_bwd"};
 
 /// Ops whose rows in the specification have more than is built: `psum` and `alignment`.
 const std::set<std::string> kWiderThere = {"gemm_fp8_grouped"};

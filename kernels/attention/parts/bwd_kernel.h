@@ -1,5 +1,5 @@
 #pragma once
-// The kernels of attention_bwd.
+// The kernels of attention_bwd and attention_varlen_bwd.
 
 #include <cstdint>
 
@@ -21,8 +21,11 @@ struct BackwardSpec {
   int32_t has_left, has_right, has_softcap, has_sink;  // 0 or 1
   int32_t has_q_lengths, has_k_lengths, has_grad_lse;
   int32_t has_group;  // several heads of q share one of k and v
-  // No bit of the result depends on the tile.
-  int32_t tile;  // rows, and keys: 32 or 64
+  int32_t
+      is_packed;  // requests lie one behind the other: tensors have one request, cu_q and cu_k bound those in it
+  // No bit of the result depends on these.
+  int32_t tile;      // rows, and keys: 32 or 64
+  int32_t by_roles;  // 1: one role loads, two groups of warps multiply 64 rows or keys each
 
   /// Bytes of shared memory, about.
   int64_t shared_bytes() const;
@@ -36,6 +39,9 @@ ir::Kernel build_backward_rows(const BackwardSpec& spec);
 ir::Kernel build_backward_keys(const BackwardSpec& spec);
 /// grad_q. Scalars as above.
 ir::Kernel build_backward_queries(const BackwardSpec& spec);
+/// The same by roles.
+ir::Kernel build_backward_keys_by_roles(const BackwardSpec& spec);
+ir::Kernel build_backward_queries_by_roles(const BackwardSpec& spec);
 
 struct GroupSpec {
   int32_t width, is_f16;
@@ -45,7 +51,7 @@ struct GroupSpec {
 ir::Kernel build_backward_group(const GroupSpec& spec);
 
 struct SinkSpec {
-  int32_t unused = 0;  // one kernel for all calls
+  int32_t is_packed;  // requests end where cu_q says
 };
 /// Adds to grad_sink from `rows`.
 ir::Kernel build_backward_sink(const SinkSpec& spec);

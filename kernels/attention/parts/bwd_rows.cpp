@@ -112,35 +112,56 @@ ir::Kernel build_backward_group(const GroupSpec& s) {
   return k.finish();
 }
 
-ir::Kernel build_backward_sink(const SinkSpec&) {
+ir::Kernel build_backward_sink(const SinkSpec& s) {
   dsl::Builder k("attention_bwd_sink");
   auto batch = k.dim("B"), heads = k.dim("h"), q_rows = k.dim("Sq");
   auto rows = k.input("rows", kF32, {4, batch, heads, q_rows}, {.align = 4});
   auto grad = k.output("grad_sink", kF32, {heads}, {.align = 4});
+  std::optional<Value> bounds;
+  std::optional<Ref> cu_q;
+  if (s.is_packed != 0) {
+    bounds = k.dim("bounds");
+    cu_q = k.input("cu_q", kI32, {*bounds}, {.align = 4});
+  }
   auto at = k.launch({heads}, {.threads = kRun});
-  auto of_request = k.let("of_request", ceil_div(q_rows, kRun));
   auto runs = k.shared(kF32, {kRun}, "runs");
   auto total = k.var(kF32, 0.0f, "total");
-  k.serial(0, ceil_div(of_request * batch, kRun), [&](Value round) {
-    k.parallel({kRun}, [&](Value i) {
-      auto run = k.let("run", round * kRun + i);
-      auto sum = k.var(kF32, 0.0f, "sum");
-      k.if_(run < of_request * batch, [&] {
-        auto request = k.let("request", run / of_request);
-        auto first = k.let("first", run % of_request * kRun);
-        k.serial(first, min(first + kRun, q_rows), [&](Value row) {
-          Value share = rows(2, request, at.x, row), delta = rows(3, request, at.x, row), now = sum;
-          sum = fma(share, delta, now);
+  // The runs of `requests` requests of `length` rows each; the first row of the first is `begin`.
+  const auto add = [&](const Value& requests, const Value& begin, const Value& length) {
+    auto of_request = k.let("of_request", ceil_div(length, kRun));
+    k.serial(0, ceil_div(of_request * requests, kRun), [&](Value round) {
+      k.parallel({kRun}, [&](Value i) {
+        auto run = k.let("run", round * kRun + i);
+        auto sum = k.var(kF32, 0.0f, "sum");
+        k.if_(run < of_request * requests, [&] {
+          auto request = k.let("request", run / of_request);
+          auto first = k.let("first", run % of_request * kRun);
+          k.serial(first, min(first + kRun, length), [&](Value row) {
+            Value share = rows(2, request, at.x, begin + row);
+            Value delta = rows(3, request, at.x, begin + row), now = sum;
+            sum = fma(share, delta, now);
+          });
         });
+        Value made = sum;
+        runs(i) = made;
       });
-      Value made = sum;
-      runs(i) = made;
+      k.if_(k.thread() == 0, [&] { k.serial(0, kRun, [&](Value i) { total += runs(i); }); });
     });
-    k.if_(k.thread() == 0, [&] { k.serial(0, kRun, [&](Value i) { total += runs(i); }); });
-  });
+  };
+  if (!bounds) {
+    add(batch, dsl::i32(0), q_rows);
+  } else {
+    auto before = k.var(kI32, 0, "before");  // bounds that do not ascend are cut
+    k.serial(1, *bounds, [&](Value b) {
+      Value given = (*cu_q)(b), begin = before;
+      auto end = k.let("end", max(min(given, q_rows), begin));
+      add(dsl::i32(1), begin, end - begin);
+      before = end;
+    });
+  }
   k.if_(k.thread() == 0, [&] {
-    Value before = grad(at.x), all = total;
-    grad(at.x) = before - all;
+    Value sum = grad(at.x), all = total;
+    grad(at.x) = sum - all;
   });
   return k.finish();
 }

@@ -128,6 +128,22 @@ void add_empty(const Call& c, Launches& go) {
          "empty");
 }
 
+TensorView one_request(const TensorView& view) {
+  const auto extents = view.shape, strides = view.strides;
+  if (view.rank() == 2) {
+    return {view.data,
+            view.dtype,
+            {1, extents[0], extents[1]},
+            {0, strides[0], strides[1]},
+            view.device};
+  }
+  return {view.data,
+          view.dtype,
+          {1, extents[0], extents[1], extents[2]},
+          {0, strides[0], strides[1], strides[2]},
+          view.device};
+}
+
 TensorView packed(TensorView view) {
   for (int i = view.rank() - 2; i >= 0; --i) view.strides[i] = step(view, i);
   return view;

@@ -17,6 +17,9 @@ void add_forward(const Call& c, const ForwardTensors& tensors, Launches& go);
 /// Adds the kernel of a call without keys: all rows are empty.
 void add_empty(const Call& c, Launches& go);
 
+/// [T, ..] as [1, T, ..].
+TensorView one_request(const TensorView& view);
+
 /// Strides of extents of 1 do not count: those that several would have.
 TensorView packed(TensorView view);
 

@@ -224,9 +224,10 @@ class ForwardKernel {
     if (is_packed()) {
       head_ = k_.let("head", block % heads_), request_ = k_.let("request", 0);
       const PackedPlace at =
-          find_packed(k_, {bounds_, q_rows_, k_rows_, *cu_q_, *cu_k_}, block / heads_, rows_);
-      row_ = at.row, q_first_ = at.q_first, k_first_ = at.k_first;
-      q_length_ = at.q_length, k_length_ = at.k_length;
+          find_packed(k_, bounds_, {"q", q_rows_, *cu_q_}, {"k", k_rows_, *cu_k_}, block / heads_,
+                      rows_, TileOrder::last_rows_first);  // which see the most keys
+      row_ = at.row, q_first_ = at.first, k_first_ = at.other_first;
+      q_length_ = at.length, k_length_ = at.other_length;
     } else {
       place_dense(block);
     }

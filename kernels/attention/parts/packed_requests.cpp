@@ -3,6 +3,8 @@
 
 #include "kernels/attention/parts/packed_requests.h"
 
+#include <string>
+
 #include "kernels/attention/parts/prefix_search.h"
 #include "kernels/checks/value_check.h"
 
@@ -12,57 +14,66 @@ using dsl::Axis;
 using dsl::Ref;
 using dsl::Value;
 
-PackedPlace find_packed(dsl::Builder& k, const PackedRequests& t, const Value& tile, int64_t rows) {
+PackedPlace find_packed(dsl::Builder& k, const Value& bounds, const PackedSide& tiled,
+                        const PackedSide& other, const Value& tile, int64_t size, TileOrder order) {
   constexpr auto kI32 = DType::i32;
-  auto q_ends = k.shared(kI32, {kRequests}, "q_ends"),
-       k_ends = k.shared(kI32, {kRequests}, "k_ends");
+  const auto named = [](const PackedSide& side, const char* rest) {
+    return std::string(side.letter) + rest;
+  };
+  auto own_ends = k.shared(kI32, {kRequests}, named(tiled, "_ends")),
+       other_ends = k.shared(kI32, {kRequests}, named(other, "_ends"));
   auto ends = k.shared(kI32, {kRequests}, "ends"), place = k.shared(kI32, {5}, "place");
   auto before =
       k.var(kI32, 0, "before");  // tiles of the requests of earlier rounds, and their rows
-  auto q_before = k.var(kI32, 0, "q_before"), k_before = k.var(kI32, 0, "k_before");
+  auto own_before = k.var(kI32, 0, named(tiled, "_before")),
+       other_before = k.var(kI32, 0, named(other, "_before"));
   k.fill(place, 0);
-  k.serial(0, ceil_div(t.bounds, kRequests), [&](Value chunk) {
+  k.serial(0, ceil_div(bounds, kRequests), [&](Value chunk) {
     k.parallel({kRequests}, [&](Value i) {
       auto request = k.let("request", chunk * kRequests + i);
-      const auto cut = [&](const Ref& cu, const Value& all, const Value& least, const char* name) {
-        Value begin = cu(request), given = cu(request + 1);
-        auto is_behind = request >= t.bounds - 1;
+      const auto cut = [&](const PackedSide& side, const Value& least) {
+        Value begin = side.ends(request), given = side.ends(request + 1);
+        auto is_behind = request >= bounds - 1;
         auto is_first_wrong = request == 0 && begin != 0;
-        k.report_unless(is_behind || (!is_first_wrong && given >= begin && given <= all),
-                        out_of_range(name));
-        return max(select(is_behind, 0, min(given, all)), least);
+        k.report_unless(is_behind || (!is_first_wrong && given >= begin && given <= side.rows),
+                        out_of_range("cu_" + std::string(side.letter)));
+        return max(select(is_behind, 0, min(given, side.rows)), least);
       };
-      Value of_q = q_before, of_k = k_before;
-      auto q_end = cut(t.cu_q, t.q_rows, of_q, "cu_q");
-      q_ends(i) = select(request >= t.bounds - 1, t.q_rows, q_end);
-      k_ends(i) = cut(t.cu_k, t.k_rows, of_k, "cu_k");
+      Value own = own_before, of_other = other_before;
+      auto own_end = cut(tiled, own);
+      own_ends(i) = select(request >= bounds - 1, tiled.rows, own_end);
+      other_ends(i) = cut(other, of_other);
     });
-    k.scan_max(q_ends, q_ends, Axis(0));
-    k.scan_max(k_ends, k_ends, Axis(0));
+    k.scan_max(own_ends, own_ends, Axis(0));
+    k.scan_max(other_ends, other_ends, Axis(0));
     k.parallel({kRequests}, [&](Value i) {
-      Value end = q_ends(i), begin = q_ends(max(i - 1, 0)), of_q = q_before;
-      ends(i) = ceil_div(end - select(i > 0, begin, of_q), rows);
+      Value end = own_ends(i), begin = own_ends(max(i - 1, 0)), own = own_before;
+      ends(i) = ceil_div(end - select(i > 0, begin, own), size);
     });
     k.scan_sum(ends, ends, Axis(0));
-    Value until = before, all = ends(kRequests - 1), of_q = q_before, of_k = k_before;
+    Value until = before, all = ends(kRequests - 1), own = own_before, of_other = other_before;
     k.if_(tile >= until && tile < until + all, [&] {
       auto owner = k.let("owner", find_owner(k, ends, tile - until));
       auto nth = k.let("nth", tile - until - sum_before(ends, owner));
-      Value q_end = q_ends(owner), k_end = k_ends(owner);
-      auto q_first = k.let("q_first", max(sum_before(q_ends, owner), of_q));
-      auto k_first = k.let("k_first", max(sum_before(k_ends, owner), of_k));
+      Value own_end = own_ends(owner), other_end = other_ends(owner);
+      auto first = k.let(named(tiled, "_first"), max(sum_before(own_ends, owner), own));
+      auto other_first =
+          k.let(named(other, "_first"), max(sum_before(other_ends, owner), of_other));
       k.if_(k.thread() == 0, [&] {
-        place(0) = q_first, place(1) = q_end - q_first;
-        place(2) = k_first, place(3) = k_end - k_first;
-        // Its last rows first, which see the most keys.
-        place(4) = (ceil_div(q_end - q_first, rows) - 1 - nth) * rows;
+        place(0) = first, place(1) = own_end - first;
+        place(2) = other_first, place(3) = other_end - other_first;
+        place(4) = (order == TileOrder::last_rows_first ? ceil_div(own_end - first, size) - 1 - nth
+                                                        : nth) *
+                   size;
       });
     });
-    before = until + all, q_before = q_ends(kRequests - 1), k_before = k_ends(kRequests - 1);
+    before = until + all, own_before = own_ends(kRequests - 1),
+    other_before = other_ends(kRequests - 1);
     k.break_if(until + all > tile);
   });
-  const auto at = [&](int i, const char* name) { return k.let(name, k.uniform(place(i))); };
-  return {at(0, "q_first"), at(1, "q_length"), at(2, "k_first"), at(3, "k_length"), at(4, "row")};
+  const auto at = [&](int i, const std::string& name) { return k.let(name, k.uniform(place(i))); };
+  return {at(0, named(tiled, "_first")), at(1, named(tiled, "_length")),
+          at(2, named(other, "_first")), at(3, named(other, "_length")), at(4, "row")};
 }
 
 }  // namespace tessera::kernels::attention

@@ -48,4 +48,11 @@ OpCase normal_backward(const std::string& label, const BackwardSize& size,
 /// Sums that are exact, and others; all masks, groups, sinks, lengths.
 std::vector<OpCase> attention_bwd_cases();
 
+/// One case of attention_varlen_bwd with the tolerance T4, after a forward pass by the reference.
+OpCase normal_packed_backward(const std::string& label, const PackedSize& size,
+                              const kernels::Params& params = {}, DType dtype = DType::bf16,
+                              const std::vector<double>& sinks = {});
+/// Lengths around tiles and parts, empty requests, all masks, sinks, bounds out of order.
+std::vector<OpCase> attention_varlen_bwd_cases();
+
 }  // namespace tessera::test

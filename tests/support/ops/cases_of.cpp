@@ -108,6 +108,7 @@ const std::map<std::string, std::vector<OpCase> (*)()> kCases = {
     {"attention_varlen_fwd", attention_varlen_fwd_cases},
     {"attention_decode", attention_decode_cases},
     {"attention_bwd", attention_bwd_cases},
+    {"attention_varlen_bwd", attention_varlen_bwd_cases},
 };
 
 }  // namespace
