@@ -2525,7 +2525,7 @@ TESSERA_API void attention_varlen_fwd(const AttentionVarlenFwd& call, Stream str
 ///   q            bf16/f16 [B, n, h, dk] rows        # the last n tokens of each request
 ///   k_cache      bf16/f16/e4m3 [P, ps, g, dk] rows  # pages of ps tokens; heads of q share those of k in groups of h / g
 ///   v_cache      as k_cache [P, ps, g, dv] rows
-///   block_table  i32 [B, Q] rows                    # pages of a request; behind its length any value
+///   page_table  i32 [B, Q] rows                    # pages of a request; behind its length any value
 ///   lengths      i32 [B]                            values 0 .. Q * ps  # with the n new tokens
 ///   k_sf?        f32 [g]                            iff k_cache is e4m3
 ///   v_sf?        f32 [g]                            iff k_cache is e4m3
@@ -2541,14 +2541,14 @@ TESSERA_API void attention_varlen_fwd(const AttentionVarlenFwd& call, Stream str
 ///   need   split_len >= 1 on split_len "parameter 'split_len' has a wrong value"
 ///   need   ps >= 1 on k_cache "argument 'k_cache' has pages without rows"
 ///   need   h % g = 0 on q "the heads of 'q' are no multiple of those of 'k_cache'"
-///   limit  Q * ps <= 536870912 on block_table "so many keys of a request are not supported"
+///   limit  Q * ps <= 536870912 on page_table "so many keys of a request are not supported"
 ///   limit  split_len <= 1073741824 on split_len "so large a part is not supported"
 ///   limit  B * n * h * ceil(Q * ps / 64) <= 2147483647 on q "so many rows and keys are not supported"
 struct AttentionDecode {
   TensorView q = {};
   TensorView k_cache = {};
   TensorView v_cache = {};
-  TensorView block_table = {};
+  TensorView page_table = {};
   TensorView lengths = {};
   TensorView k_sf = {};
   TensorView v_sf = {};

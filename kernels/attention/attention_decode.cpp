@@ -28,7 +28,6 @@ namespace {
 
 using attention::DecodeSpec;
 
-constexpr int64_t kRegisters = 2048;    // of a multiprocessor, for each lane of a warp
 constexpr int64_t kOther = 96;          // registers of a thread beside scores, sums and rows
 constexpr int64_t kLargestPage = 4096;  // of the sizes that a kernel is made for
 
@@ -41,23 +40,39 @@ int64_t registers_of(const DecodeSpec& s) {
          more;
 }
 
-/// Chooses a tile for all rows if they fit, with room for two blocks and for stages in flight where possible.
-void choose_tile(DecodeSpec& s, int64_t rows, int64_t limit) {
-  const auto needed = static_cast<int32_t>(std::bit_ceil(static_cast<uint64_t>(rows)));
-  for (s.rows = std::clamp(needed, 16, 64); s.rows >= 16; s.rows /= 2) {
-    // Eight warps have half the registers and half the code of four. In 16 rows each takes columns: 8 or more.
-    s.warps = s.rows > 16 || s.value_width % 64 == 0 ? 8 : 4;
-    if (s.rows > 16 && registers_of(s) > kMostRegisters) continue;
-    for (const int64_t blocks : {2, 1}) {
-      for (s.stages = 2; s.stages >= 1; --s.stages) {
-        const int64_t fit = limit / (s.shared_bytes() + 1024);
-        const int64_t most = std::max<int64_t>(kRegisters / s.warps / registers_of(s), 1);
-        s.blocks_per_sm = static_cast<int32_t>(std::min(fit, most));
-        if (fit >= blocks) return;
-      }
-    }
+constexpr int32_t kMostStages = 6;
+/// Items of work that leave multiprocessors without any: then the time of an item counts, else that of all.
+constexpr int64_t kFewItems = 128;
+
+/// The most stages with which so many blocks run at once; false without one.
+bool fit_stages(DecodeSpec& s, int32_t blocks, int32_t least, int64_t limit) {
+  constexpr int64_t kReserved =
+      1024;  // bytes of each block; a multiprocessor has those of one more
+  s.blocks_per_sm = blocks;
+  for (s.stages = kMostStages; s.stages >= least; --s.stages) {
+    if (blocks * (s.shared_bytes() + kReserved) <= limit + kReserved) return true;
   }
-  s.rows = 16, s.stages = 0, s.blocks_per_sm = 1;
+  return false;
+}
+
+/// Chooses a tile for all rows if they fit. Many items: small blocks, two at once, one computes while the other
+/// waits. Few: one block with twice the warps.
+void choose_tile(DecodeSpec& s, int64_t rows, int64_t requests_and_heads, int64_t limit) {
+  const auto needed = static_cast<int32_t>(std::bit_ceil(static_cast<uint64_t>(rows)));
+  const auto of_size = [&](int32_t warps, int32_t load_warps) {
+    s.warps = warps, s.load_warps = load_warps;
+    s.has_moves = warps == 8 ? 1 : 0;
+  };
+  for (s.rows = std::clamp(needed, 16, 64); s.rows > 16; s.rows /= 2) {
+    of_size(8, 4);
+    if (registers_of(s) <= kMostRegisters && fit_stages(s, 1, 2, limit)) return;
+  }
+  const int64_t items = requests_and_heads * ((rows + 15) / 16);
+  of_size(4, 2);
+  if (items > kFewItems && fit_stages(s, 2, 1, limit)) return;
+  // Each of eight warps takes columns of values: 8 or more.
+  if (s.value_width % 64 == 0) of_size(8, 4);
+  fit_stages(s, 1, 1, limit);
 }
 
 int64_t part_count(const Call& c) {
@@ -87,7 +102,8 @@ void launches(const Call& c, Launches& go) {
   const bool is_usual =
       std::has_single_bit(static_cast<uint64_t>(c["ps"])) && c["ps"] <= kLargestPage;
   s.page_size = is_usual ? c.i32("ps") : 0;
-  choose_tile(s, c["n"] * (c["h"] / c["g"]), jit::shared_memory_limit(c.device()));
+  choose_tile(s, c["n"] * (c["h"] / c["g"]), c["B"] * c["g"] * part_count(c),
+              jit::shared_memory_limit(c.device()));
   Args args{.tensors = {{"q", q}, {"k_cache", k}, {"v_cache", v}},
             .scalars = {{"c", attention::factor_of(c)},
                         {"cap", softcap > 0 ? attention::scale_of(c) / softcap : 0.0},
@@ -137,10 +153,10 @@ void require_scales(const Call& c) {
 /// Pages that keys need.
 void require_pages(const Call& c) {
   require_scales(c);
-  const TensorView &table = c.given("block_table"), &lengths = c.given("lengths");
+  const TensorView &table = c.given("page_table"), &lengths = c.given("lengths");
   if (values_are_checked(table) && values_are_checked(lengths)) {
     const int64_t columns = c["Q"], page_size = c["ps"];
-    require_values(c.check(), "block_table", table, 0, c["P"] - 1, [&](int64_t i) {
+    require_values(c.check(), "page_table", table, 0, c["P"] - 1, [&](int64_t i) {
       return i % columns * page_size < integer_at(lengths, i / columns);
     });
   }
@@ -156,7 +172,7 @@ const Op attention_decode_op{
       q            bf16/f16 [B, n, h, dk] rows        # the last n tokens of each request
       k_cache      bf16/f16/e4m3 [P, ps, g, dk] rows  # pages of ps tokens; heads of q share those of k in groups of h / g
       v_cache      as k_cache [P, ps, g, dv] rows
-      block_table  i32 [B, Q] rows                    # pages of a request; behind its length any value
+      page_table  i32 [B, Q] rows                    # pages of a request; behind its length any value
       lengths      i32 [B]                            values 0 .. Q * ps  # with the n new tokens
       k_sf?        f32 [g]                            iff k_cache is e4m3
       v_sf?        f32 [g]                            iff k_cache is e4m3
@@ -172,7 +188,7 @@ const Op attention_decode_op{
       need   split_len >= 1 on split_len "parameter 'split_len' has a wrong value"
       need   ps >= 1 on k_cache "argument 'k_cache' has pages without rows"
       need   h % g = 0 on q "the heads of 'q' are no multiple of those of 'k_cache'"
-      limit  Q * ps <= 536870912 on block_table "so many keys of a request are not supported"
+      limit  Q * ps <= 536870912 on page_table "so many keys of a request are not supported"
       limit  split_len <= 1073741824 on split_len "so large a part is not supported"
       limit  B * n * h * ceil(Q * ps / 64) <= 2147483647 on q "so many rows and keys are not supported"
     )",
@@ -202,7 +218,7 @@ const Op attention_decode_op{
       B=1 n=1 h=64 g=8 dk=128 dv=128 P=16 ps=64 Q=16 q=bf16 k_cache=bf16
       B=1 n=1 h=64 g=8 dk=128 dv=128 P=128 ps=64 Q=128 q=bf16 k_cache=bf16
       B=64 n=1 h=64 g=8 dk=64 dv=64 P=8192 ps=64 Q=128 q=bf16 k_cache=bf16 window_left=127 sink=given)",
-    .values = {{"block_table",
+    .values = {{"page_table",
                 [](const Case& c, int64_t i) {
                   constexpr int64_t kStep = 7919;  // a prime: pages of a request are apart
                   return i * kStep % std::max<int64_t>(c["P"], 1);

@@ -31,7 +31,7 @@ constexpr int64_t kPart = 128;
 HostTensors run_kernels(const HostTensors& in, const DecodeSpec& tile, const char* target,
                         int64_t left = -1) {
   const HostTensor &q = in.at("q"), &k = in.at("k_cache"), &v = in.at("v_cache"),
-                   &table = in.at("block_table");
+                   &table = in.at("page_table");
   const int64_t requests = q.shape()[0], tokens = q.shape()[1], heads = q.shape()[2];
   const int64_t page_size = k.shape()[1], columns = table.shape()[1];
   DecodeSpec s = tile;
@@ -84,6 +84,7 @@ DecodeSpec tile_of(int32_t rows, int32_t stages, int32_t warps, int32_t page_siz
   DecodeSpec s{};
   s.page_size = page_size, s.blocks_per_sm = 1;
   s.rows = rows, s.warps = warps, s.stages = stages;
+  s.load_warps = warps == 8 ? 4 : 2, s.has_moves = warps == 8 ? 1 : 0;
   return s;
 }
 
@@ -94,12 +95,12 @@ bool same_bits(const HostTensors& want, const HostTensors& got) {
 /// The same keys and values in pages of `page_size`, in another order.
 HostTensors in_pages(const HostTensors& in, int64_t page_size) {
   HostTensors made = in;
-  const HostTensor &table = in.at("block_table"), &lengths = in.at("lengths");
+  const HostTensor &table = in.at("page_table"), &lengths = in.at("lengths");
   const int64_t requests = lengths.size(), columns = table.shape()[1];
   const int64_t before = in.at("k_cache").shape()[1];
   const int64_t columns_now = (columns * before + page_size - 1) / page_size;
   const int64_t pages = requests * columns_now;
-  made["block_table"] =
+  made["page_table"] =
       tensor_by(DType::i32, {requests, columns_now}, [&](int64_t i) { return pages - 1 - i; });
   for (const char* name : {"k_cache", "v_cache"}) {
     const HostTensor& cache = in.at(name);
@@ -124,7 +125,7 @@ HostTensors in_pages(const HostTensors& in, int64_t page_size) {
 
 /// Keys or values of request `b`, in order: [1, length, g, d].
 HostTensor gathered(const HostTensors& in, const char* name, int64_t b) {
-  const HostTensor &cache = in.at(name), &table = in.at("block_table");
+  const HostTensor &cache = in.at(name), &table = in.at("page_table");
   const auto length = static_cast<int64_t>(in.at("lengths").value(b));
   const int64_t page_size = cache.shape()[1], row = cache.shape()[2] * cache.shape()[3];
   return tensor_by(cache.dtype(), {1, length, cache.shape()[2], cache.shape()[3]}, [&](int64_t i) {
@@ -150,7 +151,7 @@ TEST_CASE("attention_decode has the bits of its definition, whatever tile and ta
     const HostTensors want = reference::attention_decode(in, params);
     CHECK(same_bits(want, run_kernels(in, tile_of(16, 1, 4), "sm_90")));
     CHECK(same_bits(want, run_kernels(in, tile_of(16, 2, 8), "sm_90a")));
-    CHECK(same_bits(want, run_kernels(in, tile_of(32, 0, 8, 0), "sm_90a")));
+    CHECK(same_bits(want, run_kernels(in, tile_of(32, 3, 8, 0), "sm_90a")));
     CHECK(same_bits(want, run_kernels(in, tile_of(64, 1, 8), "sm_90a")));
   }
   const HostTensors wide = normal_paged("", {1, 2, 1, 256, 256, 16, {150}}).inputs;
@@ -207,11 +208,11 @@ TEST_CASE("neither pages nor other requests change bits of attention_decode (A05
     CHECK(same_bits(want, run(in_pages(in, page_size), params)));
   }
   HostTensors alone = in;  // the last request
-  const HostTensor& table = in.at("block_table");
+  const HostTensor& table = in.at("page_table");
   const int64_t columns = table.shape()[1], size = in.at("q").size() / 3;
   alone["q"] = tensor_by(DType::bf16, {1, 1, 4, 64},
                          [&](int64_t i) { return in.at("q").value(2 * size + i); });
-  alone["block_table"] =
+  alone["page_table"] =
       tensor_by(DType::i32, {1, columns}, [&](int64_t i) { return table.value(2 * columns + i); });
   alone["lengths"] = tensor_of(DType::i32, {1}, {129});
   const HostTensors got = run(alone, params);
@@ -301,7 +302,7 @@ TEST_CASE("attention_decode explains wrong arguments (A12, A30)", "[attention][e
     return "no error";
   };
   says(told("lengths", -1), "argument 'lengths' has a value out of range", "0 .. 64", "-1");
-  says(told("block_table", 1000), "argument 'block_table' has a value out of range", "0 .. 5",
+  says(told("page_table", 1000), "argument 'page_table' has a value out of range", "0 .. 5",
        "1000");
   for (const double scale : {0.0, -1.0, std::nan(""), HUGE_VAL}) {
     HostTensors bad = normal_paged("", {1, 4, 2, 64, 64, 16, {40}}, {}, DType::e4m3).inputs;

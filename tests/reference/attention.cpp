@@ -275,7 +275,7 @@ HostTensors attention_decode(const HostTensors& in, const kernels::Params& given
   kernels::Params params = given;
   params.try_emplace("causal", true);
   params.try_emplace("split_len", int64_t{1024});
-  const HostTensor &q = in.at("q"), &table = in.at("block_table");
+  const HostTensor &q = in.at("q"), &table = in.at("page_table");
   const Dims &rows = q.shape(), &pages = in.at("k_cache").shape();
   const int64_t requests = rows[0], tokens = rows[1], heads = rows[2], columns = table.shape()[1];
   const int64_t page_size = mistake == Mistake::pages_of_64 ? 64 : pages[1];

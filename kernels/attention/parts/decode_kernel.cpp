@@ -6,26 +6,21 @@
 // find by prefix sums of the lengths: the grid depends on neither lengths nor batch. A request with one part is
 // finished here; parts of others go to memory, and the second kernel joins them from left to right.
 //
-// The warps share the keys of a block for the scores, and the columns of values for p v; with 32 rows or more two warps
-// share the rows too. Between the two products scores pass through shared memory: a warp takes whole rows, and lane
-// (u, w) the keys j of class (j mod 8 = u, j div 16 mod 4 = w), so a class is one register. Eight warps halve the
-// sums and the code of a thread beside four, so heads of 96 and 256 do not spill.
+// Some warps load, others multiply. Those that load look up pages key by key, walk the same items ahead of the others, and
+// fill a ring of tiles, of keys and of values in turn. Pages that do not exist make their keys invisible, which a note
+// in the ring says; rows behind the request's end are zeros, whatever its pages hold.
 //
-// Pages are looked up key by key. A page that does not exist makes its keys invisible; rows behind the
-// request's end are zeros, whatever its pages hold.
+// The warps that multiply share the keys of a block for the scores, and the columns of values for p v; with 32 rows or
+// more two warps share the rows too. Between the two products scores pass through shared memory: a warp takes whole
+// rows, and lane (u, w) the keys j of class (j mod 8 = u, j div 16 mod 4 = w), so a class is one register.
 //
 // Bound         bytes of keys and values. 64 keys of 128: 128 mma.sync, about 210 clocks of an SM, beside 1800 for
 //               the bytes (900 for e4m3) at 4.2 TB/s.
-// Measured      on 29 November 2026 with four warps in a block; not since. One H200, us (FlashAttention-3 in the same
-//               call): 32 requests of 4096 keys, 32 / 8 heads of 128, pages of 64 188 (142), of 16 194 (145), 4 tokens
-//               216 (143); 128 of 8192, 64 / 8 heads 1373 (985); 256 of 1024 358 (292); one request, 32 / 4 heads, 1 K
-//               and 8 K keys 39 (14), 48 (19); e4m3 4 K to 256 K 48, 48, 65, 238. About 70 % of the copy rate, and
-//               39 us for the smallest call: pages are looked up key by key, and keys come by pieces, not by tensor
-//               copies.
-
+// Measured      see MEASURED.md
 #include "kernels/attention/parts/decode_kernel.h"
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <optional>
 #include <string>
@@ -68,7 +63,7 @@ struct DecodeTensors {
         q(input("q", dtype(), {batch, tokens, heads, s.width}, s.q_vector)),
         k_cache(cache("k_cache", s.width, s.k_vector)),
         v_cache(cache("v_cache", s.value_width, s.v_vector)),
-        table(k.input("block_table", kI32, {batch, columns},
+        table(k.input("page_table", kI32, {batch, columns},
                       {.strides = {k.stride("of_table"), 1}, .align = 4})),
         lengths(k.input("lengths", kI32, {batch}, {.align = 4})),
         out(k.output("out", dtype(), {batch, tokens, heads, s.value_width}, {.align = 4})),
@@ -114,33 +109,130 @@ struct DecodeTensors {
   Ref q, k_cache, v_cache, table, lengths, out, lse;
   std::optional<Ref> sink, k_sf, v_sf, parts;
   std::optional<Value> cap, left;
+  Value block, step, items_of_part;  // of the grid: items go to blocks in turn
 };
+
+/// The place of an item in the call. Each role has one of its own.
+class DecodePlace {
+ public:
+  explicit DecodePlace(DecodeTensors& tensors)
+      : t_(tensors), k_(tensors.k), place_(k_.shared(kI32, {7}, "place")) {}
+
+  /// Finds the head, rows, part and blocks of an item. One thread divides; the others read what it found, so neither the
+  /// code nor the proofs of bounds repeat the divisions.
+  void find(const Value& of_request, const Value& item) {
+    const int64_t rows = t_.spec.rows, keys = t_.spec.keys();
+    request = of_request;
+    k_.assume(request >= 0 && request < t_.batch);
+    const DecodeRequest r = t_.request(request, false);
+    length = r.length;
+    k_.if_(k_.thread() == 0, [&] {
+      auto shared_rows = k_.let("shared_rows", t_.tokens * t_.group);
+      auto tiles = k_.let("tiles", ceil_div(shared_rows, rows));
+      auto rest = k_.let("rest", item / t_.k_heads);
+      auto first_row = k_.let("row_of_tile", rest % tiles * rows);
+      auto rows_of_tile = k_.let("rows_of_tile", min(shared_rows - first_row, rows));
+      auto first_part = k_.let("first_part", r.first_part());
+      auto of_item = k_.let("part_of_item", first_part + rest / tiles);
+      auto from = max(r.begin(first_row / t_.group), of_item * r.part_keys);
+      auto to = min(r.end((first_row + rows_of_tile - 1) / t_.group), (of_item + 1) * r.part_keys);
+      place_(0) = item % t_.k_heads, place_(1) = first_row, place_(2) = rows_of_tile;
+      place_(3) = of_item, place_(4) = dsl::i32(r.end_part() - first_part <= 1);
+      place_(5) = from / keys, place_(6) = ceil_div(max(to, 0), keys);
+    });
+    const auto at = [&](int i) { return k_.uniform(place_(i)); };
+    k_head = at(0), row = at(1), count = at(2), part = at(3);
+    is_alone = k_.let("is_alone", at(4) == 1), first = at(5), end = at(6);
+    k_.assume(k_head >= 0 && k_head < t_.k_heads);
+    k_.assume(row >= 0 && part >= 0 && first >= 0 && end <= kMaxKeys / keys);
+  }
+
+  Value request, length, k_head, row, count, part, is_alone;
+  Value first, end;  // blocks of keys
+
+ private:
+  DecodeTensors& t_;
+  dsl::Builder& k_;
+  const Ref place_;
+};
+
+/// Calls `body` for each item of the block. The items of a round of requests are found by prefix sums of their parts.
+void each_item(DecodeTensors& t, bool reports, const std::function<void(Value, Value)>& body) {
+  dsl::Builder& k = t.k;
+  auto ends = k.shared(kI32, {kRequests}, "ends");
+  auto before = k.var(kI32, 0, "before");  // items of the requests of earlier rounds
+  k.serial(0, ceil_div(t.batch, kRequests), [&](Value chunk) {
+    k.parallel({kRequests}, [&](Value i) {
+      auto items = k.var(kI32, 0, "items");
+      k.if_(chunk * kRequests + i < t.batch, [&] {
+        const DecodeRequest r = t.request(chunk * kRequests + i, reports);
+        items = max(r.end_part() - r.first_part(), 1) * t.items_of_part;
+      });
+      ends(i) = items;
+    });
+    k.scan_sum(ends, ends, Axis(0));
+    Value until = k.uniform(before), all = ends(kRequests - 1);
+    auto rest = k.let("rest", (t.block - until) % t.step);
+    auto first = k.let("first_item", select(rest < 0, rest + t.step, rest));
+    auto rounds = k.let("rounds", select(first < all, (all - first - 1) / t.step + 1, 0));
+    k.rolled(0, rounds, [&](Value round) {
+      auto item = k.let("item", first + round * t.step);
+      auto owner = k.let("owner", find_owner(k, ends, item));
+      auto of_request = k.let("of_request", item - sum_before(ends, owner));
+      body(k.let("request", chunk * kRequests + owner), of_request);
+    });
+    before = until + all;
+  });
+}
+
+/// Copies rows of the cache; those behind the request, and of pages that do not exist, are zeros. Notes in `is_there`, if
+/// given, which keys have a page.
+void load(DecodeTensors& t, const DecodePlace& at, const Ref& cache, const Value& j,
+          const Ref& tile, const std::optional<Ref>& is_there) {
+  dsl::Builder& k = t.k;
+  const auto place = [&](const Value& r) {
+    auto key = j * t.spec.keys() + r;
+    Value page = t.table(at.request, key / t.page_size);
+    return std::vector<Value>{select(key < at.length, page, -1), key % t.page_size, at.k_head};
+  };
+  k.copy(cache.rows(t.spec.keys(), place), tile);
+  if (!is_there) return;
+  k.parallel({t.spec.keys()}, [&](Value r) {
+    auto key = k.let("key", j * t.spec.keys() + r);
+    Value page = t.table(at.request, key / t.page_size);
+    auto has_page = k.let("has_page", page >= 0 && page < t.pages);
+    k.report_unless(has_page || key >= at.length, out_of_range("page_table"));
+    (*is_there)(r) = dsl::i32(has_page);
+  });
+}
 
 /// The tiles of a block, and its work on one item.
 class DecodeItem {
  public:
-  explicit DecodeItem(DecodeTensors& tensors)
+  DecodeItem(DecodeTensors& tensors, dsl::Ring& ring, const Ref& k_tile, const Ref& v_tile,
+             const Ref& has_page)
       : t_(tensors),
         k_(tensors.k),
+        at_(tensors),
+        ring_(ring),
+        k_tile_(k_tile),
+        v_tile_(v_tile),
+        has_page_(has_page),
         rows_(tensors.spec.rows),
         keys_(tensors.spec.keys()),
         value_width_(tensors.spec.value_width),
         warps_(tensors.spec.warps),
         rows_of_warp_(rows_ / warps_),
         q_tile_(k_.shared(t_.dtype(), {rows_, t_.spec.width}, "q_tile")),
-        k_tile_(k_.shared(t_.cache_dtype(), {keys_, t_.spec.width}, "k_tile")),
-        // Where both do not fit, values take the place of keys: the widths that need it have the wider keys.
-        v_tile_(t_.spec.stages > 0 ? k_.shared(t_.cache_dtype(), {keys_, value_width_}, "v_tile")
-                                   : k_tile_.tile({0, 0}, {keys_, value_width_})),
         score_tile_(k_.shared(kF32, {rows_, keys_}, "score_tile")),
         p_tile_(k_.shared(t_.dtype(), {rows_, keys_}, "p_tile")),
         factor_(k_.shared(kF32, {rows_}, "factor")),
         empty_(k_.shared(kI32, {rows_}, "empty")),
+        is_there_(k_.shared(kI32, {keys_}, "is_there")),
         begin_(k_.shared(kI32, {rows_}, "begin")),
         end_(k_.shared(kI32, {rows_}, "end")),
         token_(k_.shared(kI32, {rows_}, "token")),
         head_(k_.shared(kI32, {rows_}, "head")),
-        place_(k_.shared(kI32, {7}, "place")),
         top_(k_.local(kF32, {rows_of_warp_}, "top")),
         scaled_(k_.local(kF32, {rows_of_warp_}, "scaled")),
         sum_(k_.local(kF32, {rows_of_warp_}, "sum")),
@@ -154,54 +246,21 @@ class DecodeItem {
 
   /// One part of a request for one tile of rows and one head of keys.
   void run(const Value& request, const Value& item) {
-    request_ = request;
-    k_.assume(request_ >= 0 && request_ < t_.batch);
-    const DecodeRequest r = t_.request(request, false);
-    length_ = r.length;
-    find_place(r, item);
+    at_.find(request, item);
     scale_keys();
-    start(r);
+    start(t_.request(request, false));
     const auto place = [&](const Value& i) { return std::vector<Value>{token_(i), head_(i)}; };
-    k_.copy(t_.q(request_).rows(rows_, place), q_tile_);
-    const auto body = [&](Value j) { visit(j); };
-    if (t_.spec.stages > 0) {
-      k_.pipelined(first_, end_block_, {.stages = t_.spec.stages, .in_place = true}, body);
-    } else {
-      k_.serial(first_, end_block_, body);
-    }
+    k_.copy(t_.q(request).rows(rows_, place), q_tile_);
+    k_.serial(at_.first, at_.end, [&](Value j) { visit(j); });
     finish();
   }
 
  private:
-  /// Finds the head, rows, part and blocks of an item. One thread divides; the others read what it found, so neither the
-  /// code nor the proofs of bounds repeat the divisions.
-  void find_place(const DecodeRequest& r, const Value& item) {
-    k_.if_(k_.thread() == 0, [&] {
-      auto shared_rows = k_.let("shared_rows", t_.tokens * t_.group);
-      auto tiles = k_.let("tiles", ceil_div(shared_rows, rows_));
-      auto rest = k_.let("rest", item / t_.k_heads);
-      auto row = k_.let("row_of_tile", rest % tiles * rows_);
-      auto count = k_.let("rows_of_tile", min(shared_rows - row, rows_));
-      auto first_part = k_.let("first_part", r.first_part());
-      auto part = k_.let("part_of_item", first_part + rest / tiles);
-      auto from = max(r.begin(row / t_.group), part * r.part_keys);
-      auto to = min(r.end((row + count - 1) / t_.group), (part + 1) * r.part_keys);
-      place_(0) = item % t_.k_heads, place_(1) = row, place_(2) = count, place_(3) = part;
-      place_(4) = dsl::i32(r.end_part() - first_part <= 1);
-      place_(5) = from / keys_, place_(6) = ceil_div(max(to, 0), keys_);
-    });
-    const auto at = [&](int i) { return k_.uniform(place_(i)); };
-    k_head_ = at(0), row_ = at(1), count_ = at(2), part_ = at(3);
-    is_alone_ = k_.let("is_alone", at(4) == 1), first_ = at(5), end_block_ = at(6);
-    k_.assume(k_head_ >= 0 && k_head_ < t_.k_heads);
-    k_.assume(row_ >= 0 && part_ >= 0 && first_ >= 0 && end_block_ <= kMaxKeys / keys_);
-  }
-
   /// The factors of scores with the scale of the keys; with one that is out of range rows are NaN.
   void scale_keys() {
     c_ = t_.c, cap_ = t_.cap;
     if (!t_.k_sf) return;
-    Value k_sf = (*t_.k_sf)(k_head_);
+    Value k_sf = (*t_.k_sf)(at_.k_head);
     auto scaled = k_.let("scaled_factor", (cap_ ? *cap_ : c_) * k_sf);
     is_sane_ = k_.let("is_sane", scaled > 0.0f && scaled <= kLargest);
     k_.report_unless(*is_sane_, out_of_range("k_sf"));
@@ -212,25 +271,18 @@ class DecodeItem {
     k_.fill(o_, 0.0f);
     k_.fill(factor_, 0.0f), k_.fill(empty_, 1);
     k_.parallel({rows_}, [&](Value i) {
-      auto row = k_.let("row_of_group", row_ + i), token = k_.let("token", row / t_.group);
+      auto row = k_.let("row_of_group", at_.row + i), token = k_.let("token", row / t_.group);
       begin_(i) = r.begin(token), end_(i) = r.end(token);
-      token_(i) = select(i < count_, token, -1);
-      head_(i) = k_head_ * t_.group + (row - token * t_.group);
+      token_(i) = select(i < at_.count, token, -1);
+      head_(i) = at_.k_head * t_.group + (row - token * t_.group);
     });
     k_.unrolled(rows_of_warp_,
                 [&](Value i) { top_(i) = kLowest, scaled_(i) = kLowest, sum_(i) = 0.0f; });
   }
   Value row_of_warp(const Value& i) const { return i * warps_ + k_.warp(); }
 
-  /// Copies rows of the cache; those behind the request, and of pages that do not exist, are zeros. Returns the tile in
-  /// the dtype of q.
-  Ref load(const Ref& cache, const Value& j, const Ref& tile) {
-    const auto place = [&](const Value& r) {
-      auto key = j * keys_ + r;
-      Value page = t_.table(request_, key / t_.page_size);
-      return std::vector<Value>{select(key < length_, page, -1), key % t_.page_size, k_head_};
-    };
-    k_.copy(cache.rows(keys_, place), tile);
+  /// The taken tile in the dtype of q.
+  Ref widened(const Ref& tile) {
     if (!widened_) return tile;
     k_.copy(tile, *widened_);
     return *widened_;
@@ -240,17 +292,19 @@ class DecodeItem {
     const int warp_rows = warps_ == 8 && rows_ >= 32 ? 2 : 1;
     const dsl::GemmOptions by_columns = {.warp_rows = warp_rows,
                                          .warp_columns = static_cast<int>(warps_) / warp_rows};
-    const Ref keys = load(t_.k_cache, j, k_tile_);
-    k_.fill(scores_, 0.0f);
-    k_.gemm(q_tile_, keys.transposed(), scores_, by_columns);
+    ring_.take([&] {
+      const Ref keys = widened(k_tile_);
+      k_.fill(scores_, 0.0f);
+      k_.gemm(q_tile_, keys.transposed(), scores_, by_columns);
+      k_.copy(has_page_, is_there_);
+    });
     k_.copy(scores_, score_tile_);
     step(j);
     k_.parallel({rows_, value_width_}, [&](Value r, Value d) {
       Value before = o_(r, d);
       o_(r, d) = before * factor_(r);
     });
-    const Ref values = load(t_.v_cache, j, v_tile_);
-    k_.gemm(p_tile_, values, o_, by_columns);
+    ring_.take([&] { k_.gemm(p_tile_, widened(v_tile_), o_, by_columns); });
   }
 
   /// From scores to p, and the sums of rows.
@@ -260,13 +314,12 @@ class DecodeItem {
       auto class_of_lane = k_.lane() % kLanesOfW + k_.lane() / kLanesOfW * 16;
       columns.push_back(k_.let("column", class_of_lane + (e % 2 * 8 + e / 2 * 64)));
       keys.push_back(k_.let("key", j * keys_ + columns.back()));
-      Value page = t_.table(request_, keys.back() / t_.page_size);
-      is_there.push_back(k_.let("is_there", page >= 0 && page < t_.pages));
-      k_.report_unless(is_there.back() || keys.back() >= length_, out_of_range("block_table"));
+      Value noted = is_there_(columns.back());
+      is_there.push_back(k_.let("is_there", noted == 1));
     }
     k_.unrolled(rows_of_warp_, [&](Value i) {
       auto r = k_.let("r", row_of_warp(i));
-      k_.if_(r < count_, [&] {
+      k_.if_(r < at_.count, [&] {
         std::vector<Value> x;
         Value high = k_.let("lowest", kLowest), begin = begin_(r), end = end_(r);
         for (size_t e = 0; e < columns.size(); ++e) {
@@ -295,7 +348,7 @@ class DecodeItem {
   void finish() {
     k_.unrolled(rows_of_warp_, [&](Value i) {
       auto r = k_.let("r", row_of_warp(i));
-      k_.if_(r < count_, [&] {
+      k_.if_(r < at_.count, [&] {
         Value sum = sum_(i), top = top_(i), scaled = scaled_(i);
         for (const int64_t distance :
              {kLanesOfW, 2 * kLanesOfW, int64_t{1}, int64_t{2}, int64_t{4}}) {
@@ -312,17 +365,17 @@ class DecodeItem {
         Value o = o_(r, d);
         o_(r, d) = select(empty_(r) == 1, 0.0f, fma(o, factor_(r), 0.0f));
       });
-      k_.copy(o_, t_.out(request_).rows(rows_, [&](const Value& i) {
+      k_.copy(o_, t_.out(at_.request).rows(rows_, [&](const Value& i) {
         return std::vector<Value>{token_(i), head_(i)};
       }));
     };
     if (!t_.parts) return whole();
-    k_.if_else(is_alone_, whole, [&] {
+    k_.if_else(at_.is_alone, whole, [&] {
       k_.parallel({rows_, value_width_}, [&](Value r, Value d) {
         Value o = o_(r, d);
         auto is_empty = empty_(r) == 1;
-        k_.if_(r < count_,
-               [&] { (*t_.parts)(part_, row_of_parts(r), d) = select(is_empty, 0.0f, o); });
+        k_.if_(r < at_.count,
+               [&] { (*t_.parts)(at_.part, row_of_parts(r), d) = select(is_empty, 0.0f, o); });
       });
     });
   }
@@ -333,32 +386,34 @@ class DecodeItem {
       divisor = with_sink(sum, scaled, sink);
     }
     Value inverse = 1.0f / divisor;
-    if (t_.v_sf) inverse = inverse * (*t_.v_sf)(k_head_);
+    if (t_.v_sf) inverse = inverse * (*t_.v_sf)(at_.k_head);
     factor_(r) = inverse, empty_(r) = dsl::i32(is_empty);
     const auto whole = [&] {
-      t_.lse(request_, head_(r), token_(r)) = lse_of(sum, scaled, is_empty);
+      t_.lse(at_.request, head_(r), token_(r)) = lse_of(sum, scaled, is_empty);
     };
     if (!t_.parts) return whole();
-    k_.if_else(is_alone_, whole, [&] {
-      const Ref part = (*t_.parts)(part_, row_of_parts(r));
+    k_.if_else(at_.is_alone, whole, [&] {
+      const Ref part = (*t_.parts)(at_.part, row_of_parts(r));
       part(value_width_) = sum, part(value_width_ + 1) = scaled;
     });
   }
   Value row_of_parts(const Value& r) const {
     Value token = token_(r), head = head_(r);
-    return (request_ * t_.tokens + token) * t_.heads + head;
+    return (at_.request * t_.tokens + token) * t_.heads + head;
   }
 
   DecodeTensors& t_;
   dsl::Builder& k_;
+  DecodePlace at_;
+  dsl::Ring& ring_;
+  const Ref k_tile_, v_tile_, has_page_;
   const int64_t rows_, keys_, value_width_, warps_, rows_of_warp_;
-  const Ref q_tile_, k_tile_, v_tile_, score_tile_, p_tile_, factor_, empty_, begin_, end_, token_,
-      head_, place_;
+  const Ref q_tile_, score_tile_, p_tile_, factor_, empty_, is_there_, begin_, end_, token_, head_;
   const Ref top_, scaled_, sum_;  // of the rows of a warp
   const Ref scores_, o_;
   std::optional<Ref> widened_;
   // The item's own:
-  Value request_, length_, k_head_, row_, count_, part_, is_alone_, first_, end_block_, c_;
+  Value c_;
   std::optional<Value> cap_, is_sane_;
 };
 
@@ -368,9 +423,9 @@ int64_t DecodeSpec::shared_bytes() const {
   // Rows that no swizzle fits are padded by 16 bytes.
   const auto padded = [](int64_t columns) { return columns % 64 == 0 ? columns : columns + 8; };
   const int64_t element = is_e4m3 != 0 ? 1 : 2, k_width = padded(width);
-  const int64_t tiles = keys() * (k_width + padded(value_width)) * element * std::max(stages, 1);
+  const int64_t tiles = keys() * k_width * element * stages;
   const int64_t widened = is_e4m3 != 0 ? keys() * k_width * 2 : 0;
-  return tiles + widened + rows * (2 * k_width + 6 * keys() + 24) + kRequests * 4 + 2048;
+  return tiles + widened + rows * (2 * k_width + 6 * keys() + 24) + kRequests * 8 + 2048;
 }
 
 ir::Kernel build_decode(const DecodeSpec& spec) {
@@ -379,37 +434,40 @@ ir::Kernel build_decode(const DecodeSpec& spec) {
   auto of_part = ceil_div(t.tokens * t.group, spec.rows) * t.k_heads;  // items
   auto most = t.batch * of_part * ceil_div(t.columns * t.page_size, spec.keys());
   auto blocks = min(most, k.device_blocks(spec.blocks_per_sm));
-  auto at =
-      k.launch({blocks}, {.threads = spec.warps * 32, .min_blocks_per_sm = spec.blocks_per_sm});
+  auto at = k.launch({blocks}, {.threads = (spec.warps + spec.load_warps) * 32,
+                                .min_blocks_per_sm = spec.blocks_per_sm});
   k.assume(t.group >= 1);
   k.let_next_kernel_start();
   k.wait_for_previous_kernel();
-  auto step = k.let("step", blocks), items_of_part = k.let("items_of_part", of_part);
-  DecodeItem work(t);
-  auto ends = k.shared(kI32, {kRequests}, "ends");
-  auto before = k.var(kI32, 0, "before");  // items of the requests of earlier rounds
-  k.serial(0, ceil_div(t.batch, kRequests), [&](Value chunk) {
-    k.parallel({kRequests}, [&](Value i) {
-      auto items = k.var(kI32, 0, "items");
-      k.if_(chunk * kRequests + i < t.batch, [&] {
-        const DecodeRequest r = t.request(chunk * kRequests + i, true);
-        items = max(r.end_part() - r.first_part(), 1) * items_of_part;
+  t.block = at.x, t.step = k.let("step", blocks), t.items_of_part = k.let("items_of_part", of_part);
+  auto ring = k.ring({.stages = spec.stages});
+  auto k_tile = ring.shared(t.cache_dtype(), {spec.keys(), spec.width}, "tile");
+  auto has_page = ring.shared(kI32, {spec.keys()}, "has_page");
+  // Keys and values take turns. Where widths differ, those of keys are the wider ones.
+  const Ref v_tile = spec.width == spec.value_width
+                         ? Ref(k_tile)
+                         : Ref(k_tile.tile({0, 0}, {spec.keys(), spec.value_width}));
+  const auto multiply = [&] {
+    DecodeItem work(t, ring, k_tile, v_tile, has_page);
+    each_item(t, true, [&](const Value& request, const Value& item) { work.run(request, item); });
+  };
+  const auto fetch = [&] {
+    DecodePlace place(t);
+    each_item(t, false, [&](const Value& request, const Value& item) {
+      place.find(request, item);
+      k.serial(place.first, place.end, [&](Value j) {
+        ring.fill([&] { load(t, place, t.k_cache, j, k_tile, has_page); });
+        ring.fill([&] { load(t, place, t.v_cache, j, v_tile, {}); });
       });
-      ends(i) = items;
     });
-    k.scan_sum(ends, ends, Axis(0));
-    Value until = k.uniform(before), all = ends(kRequests - 1);
-    auto rest = k.let("rest", (at.x - until) % step);
-    auto first = k.let("first_item", select(rest < 0, rest + step, rest));
-    auto rounds = k.let("rounds", select(first < all, (all - first - 1) / step + 1, 0));
-    k.rolled(0, rounds, [&](Value round) {
-      auto item = k.let("item", first + round * step);
-      auto owner = k.let("owner", find_owner(k, ends, item));
-      auto of_request = k.let("of_request", item - sum_before(ends, owner));
-      work.run(k.let("request", chunk * kRequests + owner), of_request);
-    });
-    before = until + all;
-  });
+  };
+  const bool has_moves = spec.has_moves != 0;
+  k.roles(
+      {{.name = "multiply",
+        .warpgroups = spec.warps / 4,
+        .registers = has_moves ? 216 : 0,
+        .body = multiply},
+       {.name = "load", .warps = spec.load_warps, .registers = has_moves ? 72 : 0, .body = fetch}});
   return k.finish();
 }
 

@@ -18,9 +18,11 @@ struct DecodeSpec {
   int32_t page_size;                                   // 0: known at the call
   // No bit of the result depends on these.
   int32_t rows;           // queries of a tile that share a head of keys: 16, 32 or 64
-  int32_t warps;          // of a block: 4 or 8
-  int32_t stages;         // tiles of keys and of values on their way; 0: none
+  int32_t warps;          // that multiply: 4 or 8
+  int32_t load_warps;     // 1 to 4
+  int32_t stages;         // tiles of keys or of values on their way
   int32_t blocks_per_sm;  // that run at once
+  int32_t has_moves;  // 1: registers move from the warps that load, a group of four, to the others
 
   /// Keys of a block: a part of the op's definition.
   int64_t keys() const { return keys_of_block(width); }

@@ -62,7 +62,7 @@ void add_cache(OpCase& test, const PagedSize& s, DType dtype,
     }
     test.inputs[is_key ? "k_cache" : "v_cache"] = std::move(cache);
   }
-  test.inputs["block_table"] = std::move(table);
+  test.inputs["page_table"] = std::move(table);
   HostTensor lengths(DType::i32, {requests});
   for (int64_t b = 0; b < requests; ++b) {
     lengths.set_value(b, static_cast<double>(s.lengths[static_cast<size_t>(b)]));
@@ -78,6 +78,18 @@ void add_scales(OpCase& test, const PagedSize& s, const std::vector<double>& k_s
                 const std::vector<double>& v_sf) {
   test.inputs["k_sf"] = tensor_of(DType::f32, {s.groups}, k_sf);
   test.inputs["v_sf"] = tensor_of(DType::f32, {s.groups}, v_sf);
+}
+
+/// Without the last column of the table, which no request needs.
+OpCase full_table(OpCase test) {
+  const HostTensor& table = test.inputs["page_table"];
+  const int64_t columns = table.shape()[1];
+  HostTensor full = tensor_by(DType::i32, {table.shape()[0], columns - 1}, [&](int64_t i) {
+    return table.value(i / (columns - 1) * columns + i % (columns - 1));
+  });
+  test.label += " a full table";
+  test.inputs["page_table"] = std::move(full);
+  return test;
 }
 
 /// Whole scores with c = 1 and values of which every sum is exact, as the exact cases of attention_fwd.
@@ -178,14 +190,14 @@ std::vector<OpCase> attention_decode_cases() {
   test = exact("pages that do not exist", {2, 2, 1, 64, 64, 16, {200, 40}}, parts);
   for (const auto& [column, page] :
        {std::pair(3, -1.0), std::pair(7, 1000.0), std::pair(8, kNoPage)}) {
-    test.inputs["block_table"].set_value(column, page);
+    test.inputs["page_table"].set_value(column, page);
   }
   cases.push_back(test);
   test = exact("lengths out of range", {1, 2, 1, 64, 64, 16, {40, 40, 40}});
   test.inputs["lengths"] = tensor_of(DType::i32, {3}, {-1, 40, -2147483648.0});
   cases.push_back(test);
   test = exact("a key of NaN", {2, 2, 1, 64, 64, 64, {200}}, parts);
-  const auto page = static_cast<int64_t>(test.inputs["block_table"].value(3));
+  const auto page = static_cast<int64_t>(test.inputs["page_table"].value(3));
   for (int64_t i = 0; i < 64; ++i) test.inputs["k_cache"].set_value((page * 64 + 7) * 64 + i, kNan);
   cases.push_back(test);
   test = exact("heads before rows", {1, 4, 2, 64, 64, 16, {140}}, parts);
@@ -197,6 +209,10 @@ std::vector<OpCase> attention_decode_cases() {
     test.inputs[name] = part;
   }
   cases.push_back(test);
+  test = exact("tokens behind heads", {3, 4, 2, 64, 64, 16, {140}}, parts);
+  cases.push_back(strided(std::move(test), "q", {3 * 4 * 64, 64, 3 * 64, 1}));
+  cases.push_back(strided(full_table(exact("", {1, 2, 1, 64, 64, 16, {140, 130}}, parts)),
+                          "page_table", {12, 1}));
   cases.push_back(scores_of_minus_infinity(exact("", {1, 2, 1, 64, 64, 16, {70}}), "k_cache"));
   PagedSize none{1, 2, 1, 64, 64, 16, {}};
   none.lengths = {0, 0};
