@@ -305,3 +305,23 @@ def test_a_layer_of_experts_learns():
         found.append([leaf.grad for leaf in leaves])
     for got, expected in zip(*found):
         close(got, expected, 1e-5)
+
+
+@pytest.mark.parametrize(
+    "change, argument, expected, got",
+    [
+        ({"attn_mask": torch.zeros(3, 3)}, "attn_mask", "None; tessera.functional.attention has causal", "a tensor"),
+        ({"dropout_p": 0.5}, "dropout_p", "0", "0.5"),
+        ({"query": torch.zeros(4, 3, 64, dtype=torch.bfloat16)}, "query", "tensors [batch, heads, rows, width]", "3 and 4"),
+        ({"query": torch.zeros(1, 2, 5, 64, dtype=torch.bfloat16), "is_causal": True}, "is_causal", "as many rows", "5 and 3"),
+        ({"query": torch.zeros(1, 4, 3, 64, dtype=torch.bfloat16)}, "enable_gqa", "True where heads of 'query' share", "False"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_the_form_of_torch_refuses_by_name_what_the_ops_have_not(change, argument, expected, got):
+    given = {name: torch.zeros(1, 2, 3, 64, dtype=torch.bfloat16) for name in ("query", "key", "value")}
+    with pytest.raises(tessera.UnsupportedError) as error:
+        F.scaled_dot_product_attention(**{**given, **change})
+    text = str(error.value)
+    assert text.startswith(f"tessera: scaled_dot_product_attention: argument '{argument}' is not supported\n  expected  {expected}")
+    assert f"\n  got       {got}" in text

@@ -83,6 +83,9 @@ def cases(device="cpu"):
         "weight_embed": half(4, 512, scale=0.3, mean=1.0),
     }
     heads = {"q": half(1, 5, 4, 64), "k": half(1, 9, 2, 64), "v": half(1, 9, 2, 64)}
+    packed = {"q": half(7, 4, 64), "k": half(12, 2, 64), "v": half(12, 2, 64)}
+    cu_q, cu_k = (torch.tensor(ends, dtype=torch.int32, device=device) for ends in ([0, 5, 7], [0, 9, 12]))
+    torch_heads = {"query": half(1, 4, 6, 64), "key": half(1, 2, 6, 64), "value": half(1, 2, 6, 64)}
     post = {
         "x": half(TOKENS, HIDDEN),
         "residual": residual(),
@@ -95,6 +98,8 @@ def cases(device="cpu"):
     mixes = {"input_mixes": normal(TOKENS, MIXES), "scale": normal(3), "base": normal(MIXES)}
     return [
         Case("attention", heads, {"causal": True}, 2e-2),
+        Case("attention_varlen", packed, {"cu_q": cu_q, "cu_k": cu_k, "causal": True}, 2e-2),
+        Case("scaled_dot_product_attention", torch_heads, {"is_causal": True, "enable_gqa": True}, 2e-2),
         Case("engram_gate", engram, {"eps": 1e-6}, 1e-2),
         Case("expand_to_mhc", {"x": half(TOKENS, HIDDEN)}, {}, 1e-2),
         Case("norm_fn", {"residual": residual(), "fn": normal(MIXES, width, scale=0.1)}, {}, 1e-2),

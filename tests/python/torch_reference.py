@@ -17,6 +17,21 @@ def attention(q, k, v, *, sink=None, scale=None, causal=False):
     return out.transpose(1, 2), lse
 
 
+def attention_varlen(q, k, v, *, cu_q, cu_k, sink=None, scale=None, causal=False):
+    out, lse = [], []
+    for begin_q, end_q, begin_k, end_k in zip(cu_q[:-1], cu_q[1:], cu_k[:-1], cu_k[1:]):
+        of_q, of_k = slice(begin_q, end_q), slice(begin_k, end_k)
+        one = attention(q[None, of_q], k[None, of_k], v[None, of_k], sink=sink, scale=scale, causal=causal)
+        out.append(one[0][0])
+        lse.append(one[1][0])
+    return torch.cat(out), torch.cat(lse, -1)
+
+
+def scaled_dot_product_attention(query, key, value, *, is_causal=False, scale=None, enable_gqa=False):
+    q, k, v = (x.transpose(1, 2) for x in (query, key, value))
+    return attention(q, k, v, scale=scale, causal=is_causal)[0].transpose(1, 2)
+
+
 def engram_gate(hidden_states, k, v, weight_hidden, weight_embed, *, eps, clamp_value=1e-6):
     width = hidden_states.shape[-1]
     rstd_x = torch.rsqrt(hidden_states.square().mean(-1) + eps)

@@ -25,6 +25,7 @@ __all__ = [
     "ResidualGrad",
     "SwigluCast",
     "attention",
+    "attention_varlen",
     "engram_gate",
     "expand_to_fused",
     "expand_to_mhc",
@@ -37,6 +38,7 @@ __all__ = [
     "pre_apply_mix",
     "pre_split_mixes",
     "reduce_fused",
+    "scaled_dot_product_attention",
     "sinkhorn",
     "swiglu_and_per_token_cast",
 ]
@@ -51,6 +53,7 @@ def __dir__() -> list[str]:
 # Ops that record no gradient, and the functions that compute the same and record one.
 RECORDED = {
     "attention_fwd": "attention",
+    "attention_varlen_fwd": "attention_varlen",
     "engram_fwd": "engram_gate",
     "expand_to_mhc_fwd": "expand_to_mhc",
     "norm_fn_fwd": "norm_fn",
@@ -134,6 +137,70 @@ def attention(
         q, k, v, q_lengths, k_lengths, sink, options
     )
     return recorded
+
+
+def attention_varlen(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    cu_q: Tensor,
+    cu_k: Tensor,
+    *,
+    sink: Tensor | None = None,
+    scale: float | None = None,
+    causal: bool = False,
+    window_left: int = -1,
+    window_right: int = -1,
+    softcap: float = 0.0,
+) -> tuple[Tensor, Tensor]:
+    """attention of requests that lie one behind the other, each with the bits that it has alone.
+
+      q           bf16 or f16 [Tq, h, dk]   last stride 1
+      k, v        as q [Tk, g, dk], [Tk, g, dv]; heads of q share those of k and v in groups of h / g
+      cu_q, cu_k  i32 [requests + 1]: where requests end, from 0 on
+      sink        f32 [h], or None; beside one lse has no gradient
+      result      as q [Tq, h, dv]; f32 [h, Tq]
+
+    Errors:  those of the ops attention_varlen_fwd and attention_varlen_bwd.
+    Example: out, lse = attention_varlen(q, k, v, cu, cu, causal=True)
+    """
+    options: dict[str, Any] = {
+        "scale": scale,
+        "causal": causal,
+        "window_left": window_left,
+        "window_right": window_right,
+        "softcap": softcap,
+    }
+    if not records("attention_varlen", q, k, v, sink):
+        made = tessera.attention_varlen_fwd(q, k, v, cu_q, cu_k, sink=sink, **options)
+        return made.out, made.lse
+    recorded: tuple[Tensor, Tensor] = _attention_functions.PackedAttention.apply(q, k, v, cu_q, cu_k, sink, options)
+    return recorded
+
+
+def scaled_dot_product_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """attention with the arguments of torch.nn.functional.scaled_dot_product_attention.
+
+      query       bf16 or f16 [B, h, Sq, dk]   last stride 1
+      key, value  as query [B, g, Sk, dk], [B, g, Sk, dv]; g other than h with enable_gqa
+      result      as query [B, h, Sq, dv], rows before heads in memory
+
+    Errors:  those of attention; UnsupportedError for masks, dropout, and is_causal with Sq other than Sk.
+    Example: out = scaled_dot_product_attention(query, key, value, is_causal=True)
+    """
+    records("scaled_dot_product_attention", query, key, value)  # refuses by this name what no function takes
+    _attention_functions.check_torch_form(query, key, attn_mask, dropout_p, is_causal, enable_gqa)
+    q, k, v = (x.transpose(1, 2) for x in (query, key, value))
+    return attention(q, k, v, scale=scale, causal=is_causal)[0].transpose(1, 2)
 
 
 def engram_gate(
