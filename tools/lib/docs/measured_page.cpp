@@ -123,7 +123,8 @@ Records Records::load(const std::string& root) {
   records.h200 = PeerTimes::load(folder + "h200.jsonl");
   records.peers = {read_peers(folder + "h200-peers.jsonl"),
                    read_peers(folder + "h200-tilekernels.jsonl"),
-                   read_peers(folder + "h200-attention.jsonl")};
+                   read_peers(folder + "h200-attention.jsonl"),
+                   read_peers(folder + "h200-decode-backward.jsonl")};
   records.languages = read_languages(folder + "h200-languages.jsonl");
   return records;
 }
