@@ -11,7 +11,7 @@ void add_backward(const Call& c, Launches& go);
 /// Elements of f32 that its kernels hand on.
 int64_t backward_elements(const Call& c);
 
-/// What a backward op requires beyond the notation. Errors: argument, unsupported.
+/// Checks a backward op beyond the notation. Errors: argument, unsupported.
 void require_backward(const Call& c);
 
 }  // namespace tessera::kernels::attention
