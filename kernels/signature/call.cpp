@@ -120,6 +120,11 @@ Device Call::device() const {
 // ---- dtypes
 
 DType Call::declared_dtype(const TensorRule& rule) const {
+  if (rule.role == Role::out && rule.dtypes.size() > 1) {
+    if (const auto of_call = find(rule.name + "_dtype()")) {
+      return static_cast<DType>(std::get<int64_t>(*of_call));
+    }
+  }
   for (const std::string& word : rule.dtypes) {
     if (word.starts_with("as ")) return given(word.substr(3)).dtype;
     std::string name = word;
@@ -130,6 +135,14 @@ DType Call::declared_dtype(const TensorRule& rule) const {
     if (const auto dtype = dtype_named(name)) return *dtype;
   }
   internal_error(fmt::format("{}: no dtype of {}", op().name, rule.name));
+}
+
+size_t Call::num_extents(const TensorRule& rule) const {
+  const size_t all = rule.shape.size();
+  if (!rule.may_lack_last) return all;
+  const bool is_there = rule.last_presence ? rule.last_presence->holds(*this)
+                                           : given(rule.name).rank() != static_cast<int>(all) - 1;
+  return is_there ? all : all - 1;
 }
 
 Call::Packing Call::packing_of(const TensorRule& rule, DType stored) const {
@@ -174,7 +187,7 @@ OutputInfo Call::output(const TensorRule& rule, const std::string& name) const {
   const DType dtype = declared_dtype(rule);
   const Packing packing = packing_of(rule, dtype);
   Dims shape;
-  for (size_t i = 0; i < rule.shape.size(); ++i) {
+  for (size_t i = 0; i < num_extents(rule); ++i) {
     if (i == 0 && rule.has_token_dims) {
       const int most = kMaxRank - static_cast<int>(rule.shape.size()) + 1;
       const auto input =

@@ -92,6 +92,7 @@ class Call final : public Scope {
   Packing packing_of(const TensorRule& rule, DType stored) const;
   const TensorRule& rule(std::string_view name) const;
   DType declared_dtype(const TensorRule& rule) const;  // in storage
+  size_t num_extents(const TensorRule& rule) const;    // without a last one that is not there
   void check_presence(const TensorRule& rule) const;
   void check_length(const TensorRule& rule);
   void check_input(const TensorRule& rule, const std::string& name);

@@ -106,7 +106,7 @@ void Call::check_type(const TensorRule& rule, ArgCheck::Tensor& tensor, DType st
   }
   std::vector<Extent> extents;
   const Packing packing = packing_of(rule, stored_dtype);
-  for (size_t i = 0; i < rule.shape.size(); ++i) {
+  for (size_t i = 0; i < num_extents(rule); ++i) {
     const Expression& extent = rule.shape[i];
     if (i == 0 && rule.has_token_dims) {
       for (int t = 0; t < token_rank_; ++t) {
@@ -180,7 +180,7 @@ void Call::solve_extents(const TensorRule& rule, const std::string& name) {
     }
     check_.bind(rule.shape[0].text(), tokens, "the product of the token dimensions", name);
   }
-  for (size_t i = 0; i < rule.shape.size(); ++i) {
+  for (size_t i = 0; i < num_extents(rule); ++i) {
     const Expression& extent = rule.shape[i];
     const int dim = first + static_cast<int>(i);
     if (packing != Packing::none && i + 1 == rule.shape.size()) {

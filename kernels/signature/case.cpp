@@ -214,6 +214,8 @@ TensorView Case::view(const TensorRule& rule) const {
   const std::string word = dtype_word(rule.name);
   Dims shape;
   for (const Expression& extent : rule.shape) {
+    // A case names an extent that may be absent.
+    if (rule.may_lack_last && &extent == &rule.shape.back() && !find(extent.text())) break;
     for (const std::string& name : extent.names()) (void)(*this)[name];  // or an error
     shape.push_back(extent.integer(*this));
   }

@@ -218,6 +218,20 @@ class Parser {
     rule.scales = std::move(scales);
   }
 
+  /// Cuts "?" or " if RULE" off an extent.
+  void read_presence_of_last(TensorRule& rule, std::string& extent) const {
+    if (rule.may_lack_last) fail("only the last extent may be absent", "[.., EXTENT?]", extent);
+    if (extent.ends_with('?')) {
+      if (rule.role == Role::out) fail("a rule is missing", "EXTENT if RULE", extent);
+      rule.may_lack_last = true;
+      extent.pop_back();
+    } else if (const auto tail = take_tail(extent, "if")) {
+      if (rule.role != Role::out) fail("an input tells it by its rank", "EXTENT?", extent);
+      rule.may_lack_last = true;
+      rule.last_presence = expression(*tail);
+    }
+  }
+
   void read_type(TensorRule& rule, const std::string& row) const {
     const size_t open = row.find('['), close = row.rfind(']');
     if (open == std::string::npos || close == std::string::npos) {
@@ -234,6 +248,7 @@ class Parser {
           rule.may_lack_token_dims = extent.empty();
           if (extent.empty()) extent = "T";
         }
+        read_presence_of_last(rule, extent);
         rule.shape.push_back(expression(extent));
       }
     }
@@ -422,7 +437,8 @@ class Parser {
       if (tensor.scales) {
         for (const Expression& extent : tensor.scales->block) check(extent);
       }
-      for (const auto* rule : {&tensor.least, &tensor.most, &tensor.presence}) {
+      for (const auto* rule :
+           {&tensor.least, &tensor.most, &tensor.presence, &tensor.last_presence}) {
         if (*rule) check(**rule);
       }
     }

@@ -13,6 +13,9 @@
 //   -> inout unmapped_topk_idx?  i64 [T, K] rows
 //   -> acc grad_fn?              f32 [M, n*H]  # added to; its caller fills a new one with zeros
 //   list pre_mix_list (L)        f32 [T.., n]
+//   b_sf       f32 [G, N, B?]                      # or [G, N]: B is an extent if the tensor has it
+//   -> out_sf  f32 [G, N, B if by_block()]         # or [G, N] where the rule does not hold
+//   -> out     e4m3/bf16 [G, N]                    # of an output: that of the function out_dtype()
 //   workspace  f32 [elements()]                    # memory of the call; `workspace?` with iff as above
 //   param      format  {e4m3, e2m1}
 //   param      norm_eps, pre_eps  float = 1e-6
@@ -59,6 +62,8 @@ struct TESSERA_API TensorRule {
   bool has_token_dims = false;       // the first extent stands for several dimensions
   bool may_lack_token_dims = false;  // any number of them, also none
   std::vector<Expression> shape;
+  bool may_lack_last = false;  // "B?" of an input: the last extent is one if the tensor has it
+  std::optional<Expression> last_presence;  // "B if RULE" of an output
   Layout layout = Layout::row_major;
   std::optional<Scales> scales;           // if set, there are no dtypes, shape, layout
   std::optional<Expression> least, most;  // range of its values

@@ -43,6 +43,7 @@ TensorInfo tensor_info(const Signature& signature, const TensorRule& rule) {
   }
   for (const Expression& extent : rule.shape) info.shape.push_back(extent.text());
   if (rule.may_lack_token_dims) info.shape[0] = "..";
+  if (rule.may_lack_last) info.shape.back() += "?";
   info.layout = rule.layout_text();
   return info;
 }

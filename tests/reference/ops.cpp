@@ -18,6 +18,7 @@
 #include "tests/reference/modeling.h"
 #include "tests/reference/moe.h"
 #include "tests/reference/multilayer_recompute.h"
+#include "tests/reference/mxfp4.h"
 #include "tests/reference/norm_fn_bwd.h"
 #include "tests/reference/per_block_cast.h"
 #include "tests/reference/per_channel_cast.h"
@@ -555,6 +556,7 @@ Runner runner(const std::string& op) {
   }
   if (Runner attention = attention_runner(op)) return attention;
   if (Runner product = gemm_runner(op)) return product;
+  if (Runner product = mxfp4_runner(op)) return product;
   return serving_runner(op);
 }
 

@@ -3,9 +3,9 @@
 // table holds their e4m3 codes for the block's exponent.
 
 #include <bit>
-#include <cstring>
 
 #include "dsl/builder.h"
+#include "kernels/quant/parts/byte_perm.h"
 #include "kernels/quant/parts/lossless.h"
 #include "kernels/quant/parts/token_grid.h"
 
@@ -35,31 +35,6 @@ layout::Layout word_tile(const Tile& t) {
                                                {0, row_threads, kVectors, 0, 4},
                                                {1, 1, 4, 0, 1},
                                                {1, 4, col_threads, 1, 0}});
-}
-
-/// Selects four bytes of the eight bytes high:low, by the selectors in bits 0-2, 4-6, 8-10 and
-/// 12-14.
-dsl::Value byte_perm(dsl::Builder& k, const dsl::Arg& low, const dsl::Arg& high,
-                     const dsl::Arg& selectors) {
-  static const dsl::ExternFunction kFunction = [] {
-    dsl::ExternFunction f;
-    f.name = "__byte_perm";
-    f.result = DType::u32;
-    f.params = {DType::u32, DType::u32, DType::u32};
-    f.model = [](void* result, const void* const* args) {
-      uint32_t words[3];
-      for (int i = 0; i < 3; ++i) std::memcpy(&words[i], args[i], sizeof(uint32_t));
-      const uint64_t bytes = uint64_t{words[1]} << 32 | words[0];
-      uint32_t picked = 0;
-      for (int i = 0; i < 4; ++i) {
-        const uint32_t selector = words[2] >> (4 * i) & 7;
-        picked |= static_cast<uint32_t>(bytes >> (8 * selector) & 255) << (8 * i);
-      }
-      std::memcpy(result, &picked, sizeof picked);
-    };
-    return f;
-  }();
-  return k.call(kFunction, {low, high, selectors});
 }
 
 /// Converts the four e2m1 codes in the low half of `four` to e4m3. `base` is the e4m3 code of 1/2

@@ -110,6 +110,12 @@ std::vector<OpCase> gemm_fp8_block_cases();
 std::vector<OpCase> gemm_fp8_grouped_cases();
 std::vector<OpCase> gemm_fp8_masked_cases();
 std::vector<OpCase> gemm_fp8_k_grouped_cases();
+/// Both operands and folds, bytes at the ends of every window, groups of zeros, NaN.
+std::vector<OpCase> mxfp4_prepack_cases();
+std::vector<OpCase> mxfp4_decode_cases();
+std::vector<OpCase> gemm_mxfp4_cases();
+std::vector<OpCase> gemm_mxfp4_grouped_cases();
+std::vector<OpCase> gemm_mxfp4_masked_cases();
 /// All dtypes and options, rows of padding, tables and tokens with values out of range.
 std::vector<OpCase> hash_gate_cases();
 std::vector<OpCase> mask_padded_topk_cases();

@@ -1,0 +1,146 @@
+#include "kernels/gemm/parts/mxfp4_call.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+
+#include "kernels/gemm/parts/operand.h"
+#include "kernels/jit/target.h"
+#include "kernels/views/alignment.h"
+#include "kernels/views/reshaped.h"
+
+namespace tessera::kernels::gemm {
+namespace {
+
+constexpr Tile kPipelined = {64, 32, 128, 2, 0};  // 33 KiB of shared memory, two blocks per SM
+/// By roles, rows of b by rows of a: 170 to 220 KiB of shared memory.
+constexpr Tile kTiles[] = {{128, 8, 128, 16, 1},
+                           {128, 16, 128, 14, 1},
+                           {128, 32, 128, 12, 1},
+                           {128, 64, 128, 9, 1},
+                           {128, 128, 128, 6, 1}};
+constexpr int64_t kWidest = 16;  // bytes of a vector
+
+int64_t ceil_div(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
+}
+
+/// A matrix as a stack of one; a stack as it is.
+TensorView as_stack(const TensorView& x, int rank) {
+  if (x.rank() == rank) return x;
+  TensorView stack = x;
+  stack.shape = {1};
+  stack.strides = {x.rank() > 1 ? x.shape[0] * step(x, 0) : x.size()};
+  for (int i = 0; i < x.rank(); ++i) {
+    stack.shape.push_back(x.shape[i]);
+    const bool is_row = i == x.rank() - 2;
+    stack.strides.push_back(is_row ? step(x, i) : x.strides[i]);
+  }
+  return stack;
+}
+TensorView scales_as_stack(const TensorView& x) {
+  if (x.rank() == 3) return x;
+  return TensorView(x.data, x.dtype, {1, x.shape[0], x.shape[1]},
+                    {x.size(), x.strides[0], x.strides[1]}, x.device);
+}
+
+int32_t vector_of(const TensorView& stack) {
+  return static_cast<int32_t>(common_vector(stack, kWidest / bytes(stack.dtype)));
+}
+
+/// The rows to expect that have one matrix of b.
+int64_t rows_to_expect(const Call& c, MxGroups groups) {
+  switch (groups) {
+    case MxGroups::one:
+      return c["M"];
+    case MxGroups::masked: {
+      const int64_t expected = c.i32("expected_m");
+      return expected > 0 ? std::min(expected, c["Mmax"]) : c["Mmax"];
+    }
+    case MxGroups::by_ends:
+      return ceil_div(c["P"], std::max<int64_t>(c["G"], 1));
+    default:
+      return std::min<int64_t>(c["P"], c["alignment"]);
+  }
+}
+
+/// The narrowest tile that holds so many rows; the widest for more.
+Tile tile_for(int64_t rows) {
+  for (const Tile& tile : kTiles) {
+    if (rows <= tile.columns) return tile;
+  }
+  return kTiles[std::size(kTiles) - 1];
+}
+
+TensorView as_words(const TensorView& x, const Dims& shape) {
+  return TensorView(x.data, DType::u32, shape, x.device);
+}
+
+}  // namespace
+
+void add_mxfp4(const Call& c, Launches& go, MxGroups groups) {
+  if (groups != MxGroups::one && c["G"] == 0) return;  // no row has a group
+  const TensorView a = as_stack(c.given("a"), 3), out = as_stack(c.given("out"), 3);
+  Mxfp4Spec s{};
+  s.groups = groups;
+  s.operand = a.dtype == DType::bf16 ? Mxfp4Operand::bf16 : Mxfp4Operand::e4m3;
+  s.has_depth = c["K"] > 0 ? 1 : 0;
+  s.is_f32 = out.dtype == DType::f32 ? 1 : 0;
+  s.by_block = c.find("B") && s.has_depth != 0 ? 1 : 0;
+  s.scaled = c.i32("num_per_channels");
+  s.has_bias = c.has("bias") ? 1 : 0;
+  s.a_vector = s.has_depth != 0 ? vector_of(a) : 1;
+  s.out_vector = vector_of(out);
+  s.n_multiple = multiple_of(c["N"], kWidest / bytes(out.dtype));
+  const bool by_roles =
+      s.has_depth != 0 && s.a_vector == kWidest / bytes(a.dtype) && jit::has_wgmma(c.device());
+  s.tile = by_roles ? tile_for(rows_to_expect(c, groups)) : kPipelined;
+  // Tensor copies know where a matrix ends; other copies take vectors that lie wholly inside.
+  s.k_multiple = by_roles || s.has_depth == 0 ? 1 : multiple_of(c["K"], kWidest / bytes(a.dtype));
+  const int64_t stacks = groups == MxGroups::one ? 1 : c["G"];
+  const int64_t row_tiles = c["Nt"], blocks = c["Kb"];
+  Args args{.tensors = {{"a", a},
+                        {"b", as_words(c.given("b"), {stacks, row_tiles, c["Kt"], c["S"] / 4})},
+                        {"b_shift", as_words(c.given("b_shift"), {stacks, row_tiles, blocks, 64})},
+                        {"out", out}}};
+  const TensorView& b_sf = c.given("b_sf");
+  args.tensors.push_back({"b_sf", as_stack(b_sf, s.by_block != 0 ? 3 : 2)});
+  if (s.has_bias != 0) args.tensors.push_back({"bias", as_stack(c.given("bias"), 2)});
+  if (c.has("a_sf")) {
+    TensorView a_sf = c.given("a_sf");
+    s.is_packed = a_sf.dtype == DType::i32 ? 1 : 0;
+    if (s.is_packed != 0) a_sf.dtype = DType::u32;
+    args.tensors.push_back({"a_sf", scales_as_stack(a_sf)});
+  }
+  go.add(build_mxfp4, s, args);
+}
+
+void check_mxfp4(const Call& c) {
+  c.need(c.given("a").dtype == DType::e4m3, "a",
+         "products of bf16 by MXFP4 weights are not built yet", "e4m3", "bf16",
+         ErrorKind::unsupported);
+  if (!c.find("B")) return;
+  c.need(c["B"] == c["Kb"], "b_sf", "argument 'b_sf' has the wrong shape",
+         fmt::format("a scale for each 128 of k: {} = ceil(K / 128)", c["Kb"]),
+         fmt::format("{} columns", c["B"]));
+}
+
+int64_t tile_bytes_of(const Case& c) {
+  return c.dtype_word("a") == "bf16" ? 2048 : 4096;
+}
+int64_t row_tiles_of(const Case& c) {
+  return ceil_div(c["N"], 64);
+}
+int64_t depth_tiles_of(const Case& c) {
+  return ceil_div(c["K"], tile_bytes_of(c) / 32);
+}
+int64_t depth_blocks_of(const Case& c) {
+  return ceil_div(c["K"], 128);
+}
+int64_t scale_columns_of(const Case& c) {
+  const int64_t scales = ceil_div(c["K"], c["num_per_channels"]);
+  return c.dtype_word("a_sf") == "i32" ? ceil_div(scales, 4) : scales;
+}
+
+}  // namespace tessera::kernels::gemm

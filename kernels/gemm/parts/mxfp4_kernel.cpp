@@ -1,0 +1,188 @@
+// The weights are the left operand: the groups of warps that multiply decode their codes into registers, where wgmma
+// takes its left operand, while the last product runs. Tokens are the right operand, in shared memory, so eight of them
+// fill an instruction. Codes come by bulk copies, tokens by tensor copies, through one ring.
+//
+// Each run of k that a scale of `a` covers is summed from 0 by the tensor cores, then sum = fma(part, a_sf * b_sf, sum)
+// with the scales of the token and of the weight's row. Scales of whole rows of weights leave the loop.
+
+#include "kernels/gemm/parts/mxfp4_kernel.h"
+
+#include <optional>
+#include <vector>
+
+#include "kernels/gemm/parts/mxfp4_parts.h"
+#include "kernels/gemm/parts/roles.h"
+
+namespace tessera::kernels::gemm {
+namespace {
+
+using dsl::Ref;
+using dsl::Value;
+using Shape = std::vector<int64_t>;
+
+constexpr int kPipelinedBlocks = 2;  // of a multiprocessor
+constexpr int64_t kTurns = 4;        // of the ring in a round of the loop
+constexpr int64_t kOverlapped =
+    64;  // tokens of a tile, at most, whose products overlap: registers for two parts
+
+bool overlaps(const Tile& t) {
+  return t.columns <= kOverlapped;
+}
+
+/// The sums of a tile: of a run of k, twice where products overlap; of all of k.
+class MxSums {
+ public:
+  MxSums(dsl::Builder& k, const Mxfp4Spec& s, const Ref& magnitudes)
+      : k_(k),
+        s_(s),
+        t_(s.tile),
+        magnitudes_(magnitudes),
+        count_(overlaps(s.tile) && s.tile.by_roles != 0 ? 2 : 1) {
+    for (size_t i = 0; i < count_; ++i) {
+      weights_.push_back(k.fragment(DType::e4m3, {t_.rows, t_.step}, "weights"));
+      parts_.push_back(k.fragment(DType::f32, {t_.rows, t_.columns}, "part"));
+      tokens_.push_back(k.fragment(DType::f32, {t_.columns}, "token_scale"));
+      if (s.by_block != 0) rows_.push_back(k.fragment(DType::f32, {t_.rows}, "row_scale"));
+    }
+    all_.emplace(k.fragment(DType::f32, {t_.rows, t_.columns}, "sum"));
+  }
+
+  const Ref& all() const { return *all_; }
+  /// True if a product may run while the one before is added.
+  bool overlap() const { return count_ > 1; }
+  /// Parts of a step of k.
+  int64_t parts() const { return t_.step / s_.scaled; }
+  void decode(const MxStep& tiles, const Value& depth, int64_t i = 0) {
+    decode_e4m3(k_, tiles.b, magnitudes_, depth, weights_[at(i)]);
+  }
+  /// Multiplies part `part` of step number `i`; add() of the same ends it.
+  void multiply(const MxStep& tiles, const Value& step, int64_t i = 0, int64_t part = 0) {
+    const size_t to = at(i * parts() + part);
+    k_.parallel({t_.columns}, [&](Value c) { tokens_[to](c) = token_scale(tiles, step, c, part); });
+    if (s_.by_block != 0) {
+      k_.parallel({t_.rows}, [&](Value r) { rows_[to](r) = (*tiles.b_scales)(r); });
+    }
+    k_.fill(parts_[to], 0.0f);
+    const int64_t width = s_.scaled, first = part * width;
+    k_.gemm(weights_[at(i)].tile({0, first}, {t_.rows, width}),
+            tiles.a.tile({0, first}, {t_.columns, width}).transposed(), parts_[to], {.promote = 0});
+  }
+  void add(int64_t i = 0, int64_t part = 0) {
+    const size_t from = at(i * parts() + part);
+    k_.parallel({t_.rows, t_.columns}, [&](Value r, Value c) {
+      Value value = parts_[from](r, c), scale = tokens_[from](c), before = all()(r, c);
+      if (s_.by_block != 0) scale = scale * rows_[from](r);
+      all()(r, c) = fma(value, scale, before);
+    });
+  }
+
+ private:
+  size_t at(int64_t i) const { return static_cast<size_t>(i) % count_; }
+  Value token_scale(const MxStep& tiles, const Value& step, const Value& c, int64_t part) const {
+    if (s_.is_packed == 0) return (*tiles.a_scales)(c, part);
+    const Value place = s_.scaled == 32 ? dsl::i32(8 * part) : step % 4 * 8;
+    return reinterpret(DType::f32, ((*tiles.a_scales)(c) >> place & 255u) << 23);
+  }
+
+  dsl::Builder& k_;
+  const Mxfp4Spec s_;
+  const Tile t_;
+  const Ref magnitudes_;
+  const size_t count_;
+  std::vector<Ref> weights_, parts_, tokens_, rows_;
+  std::optional<Ref> all_;
+};
+
+ir::Kernel pipelined(const Mxfp4Spec& s) {
+  const Tile& t = s.tile;
+  dsl::Builder k("gemm_mxfp4");
+  Mxfp4Parts parts(k, s);
+  auto blocks = parts.blocks(k.device_blocks(kPipelinedBlocks));
+  auto at = k.launch({blocks}, {.threads = 128});
+  parts.run_on(at.x, blocks);
+  const Ref magnitudes = magnitudes_of_shifts(k, s.operand);
+  MxSums sums(k, s, magnitudes);
+  const Ref through = parts.staging();
+  std::optional<MxStep> tiles;
+  if (s.has_depth != 0) {
+    tiles = parts.tiles(
+        [&](DType dtype, Shape shape, const char* name) { return k.shared(dtype, shape, name); });
+  }
+  parts.each_tile([&](const GroupTile& place) {
+    k.fill(sums.all(), 0.0f);
+    if (s.has_depth != 0) {
+      k.pipelined(0, parts.steps(), t.stages, [&](Value step) {
+        parts.load(place, step, *tiles);
+        sums.decode(*tiles, parts.depth_from(step));
+        for (int64_t part = 0; part < sums.parts(); ++part) {
+          sums.multiply(*tiles, step, 0, part);
+          sums.add(0, part);
+        }
+      });
+    }
+    parts.write(place, sums.all(), through);
+  });
+  return k.finish();
+}
+
+ir::Kernel by_roles(const Mxfp4Spec& s) {
+  const Tile& t = s.tile;
+  dsl::Builder k("gemm_mxfp4");
+  Mxfp4Parts parts(k, s);
+  auto blocks = parts.blocks(k.device_blocks());
+  auto at = k.launch({blocks}, {.threads = threads_of_roles(t)});
+  parts.run_on(at.x, blocks);
+  const Ref magnitudes = magnitudes_of_shifts(k, s.operand);
+  auto ring = k.ring({.stages = t.stages});
+  const MxStep tiles = parts.tiles(
+      [&](DType dtype, Shape shape, const char* name) { return ring.shared(dtype, shape, name); });
+  const Ref through = parts.staging();
+  auto load = [&] {
+    parts.each_tile([&](const GroupTile& place) {
+      k.serial(0, parts.steps(),
+               [&](Value step) { ring.fill([&] { parts.load(place, step, tiles); }); });
+    });
+  };
+  auto multiply = [&] {
+    MxSums sums(k, s, magnitudes);
+    // Step number `i` of a round: decodes, and multiplies while the product before is added.
+    const auto turn = [&](const Value& step, int64_t i, bool is_first) {
+      ring.take([&] {
+        sums.decode(tiles, parts.depth_from(step), i);
+        for (int64_t part = 0; part < sums.parts(); ++part) {
+          if (part > 0 && !sums.overlap()) sums.add(i, part - 1);
+          sums.multiply(tiles, step, i, part);
+          if (part > 0 && sums.overlap()) sums.add(i, part - 1);
+        }
+      });
+      if (!is_first) sums.add(i - 1, sums.parts() - 1);
+    };
+    parts.each_tile([&](const GroupTile& place) {
+      k.fill(sums.all(), 0.0f);
+      Value first = dsl::i32(0);
+      if (overlaps(t) && sums.parts() == 1) {
+        auto rounds = k.let("rounds", parts.steps() / kTurns);
+        k.serial(0, rounds, [&](Value round) {
+          for (int64_t i = 0; i < kTurns; ++i) turn(round * kTurns + i, i, i == 0);
+          sums.add(kTurns - 1);
+        });
+        first = rounds * kTurns;
+      }
+      k.serial(first, parts.steps(), [&](Value step) {
+        turn(step, 0, true);
+        sums.add(0, sums.parts() - 1);
+      });
+      parts.write(place, sums.all(), through);
+    });
+  };
+  k.roles({role_that_loads(load, 4), role_that_multiplies(t, multiply)});
+  return k.finish();
+}
+
+}  // namespace
+
+ir::Kernel build_mxfp4(const Mxfp4Spec& spec) {
+  return spec.tile.by_roles != 0 ? by_roles(spec) : pipelined(spec);
+}
+
+}  // namespace tessera::kernels::gemm
