@@ -65,8 +65,10 @@ int64_t rows_to_expect(const Call& c, MxGroups groups) {
   }
 }
 
-/// The narrowest tile that holds so many rows; the widest for more.
-Tile tile_for(int64_t rows) {
+/// The narrowest tile that holds half as many rows again, because groups differ; the widest for more.
+Tile tile_for(int64_t expected, MxGroups groups) {
+  const bool is_exact = groups == MxGroups::one || groups == MxGroups::by_rows;
+  const int64_t rows = is_exact ? expected : expected + expected / 2;
   for (const Tile& tile : kTiles) {
     if (rows <= tile.columns) return tile;
   }
@@ -95,7 +97,8 @@ void add_mxfp4(const Call& c, Launches& go, MxGroups groups) {
   s.n_multiple = multiple_of(c["N"], kWidest / bytes(out.dtype));
   const bool by_roles =
       s.has_depth != 0 && s.a_vector == kWidest / bytes(a.dtype) && jit::has_wgmma(c.device());
-  s.tile = by_roles ? tile_for(rows_to_expect(c, groups)) : kPipelined;
+  s.tile = by_roles ? tile_for(rows_to_expect(c, groups), groups) : kPipelined;
+  s.tile.step = static_cast<int32_t>(tile_depth(s.operand));
   // Tensor copies know where a matrix ends; other copies take vectors that lie wholly inside.
   s.k_multiple = by_roles || s.has_depth == 0 ? 1 : multiple_of(c["K"], kWidest / bytes(a.dtype));
   const int64_t stacks = groups == MxGroups::one ? 1 : c["G"];
@@ -117,10 +120,10 @@ void add_mxfp4(const Call& c, Launches& go, MxGroups groups) {
 }
 
 void check_mxfp4(const Call& c) {
-  c.need(c.given("a").dtype == DType::e4m3, "a",
-         "products of bf16 by MXFP4 weights are not built yet", "e4m3", "bf16",
-         ErrorKind::unsupported);
   if (!c.find("B")) return;
+  c.need(c.given("a").dtype == DType::e4m3, "b_sf", "argument 'b_sf' has the wrong shape",
+         "a scale for each row: weights for bf16 are folded by rows",
+         fmt::format("{} columns", c["B"]));
   c.need(c["B"] == c["Kb"], "b_sf", "argument 'b_sf' has the wrong shape",
          fmt::format("a scale for each 128 of k: {} = ceil(K / 128)", c["Kb"]),
          fmt::format("{} columns", c["B"]));

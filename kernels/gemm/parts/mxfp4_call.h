@@ -10,7 +10,7 @@ namespace tessera::kernels::gemm {
 /// Adds the kernel of a call with tensors a, a_sf, b, b_shift, b_sf, bias, out and extents N and K.
 void add_mxfp4(const Call& c, Launches& go, MxGroups groups);
 
-/// Throws unless b_sf has a scale per row, or per row and 128 of k, and the form of the call is built.
+/// Throws unless b_sf has a scale per row or, for e4m3, per row and 128 of k.
 void check_mxfp4(const Call& c);
 
 /// Extents of the weights of a case: the bytes of a tile, its tiles of rows and of k, the blocks of k.

@@ -81,13 +81,22 @@ Ref magnitudes_of_shifts(dsl::Builder& k, Mxfp4Operand operand) {
   return all;
 }
 
+namespace {
+
+/// The four bytes of a word, from `at` on: shifts by constants, which NVRTC sees through.
+void split(const Value& word, const Ref& bytes, const Value& at) {
+  for (int32_t i = 0; i < 4; ++i) bytes(at + i) = word >> (8 * i);
+}
+
+}  // namespace
+
 void decode_e4m3(dsl::Builder& k, const Mxfp4Tile& tile, const Ref& magnitudes, const Value& depth,
                  const Ref& into) {
   const Value counted = counted_shifts(k, depth);
   k.parallel({4 * tile.tiles, 8, 4}, [&](Value warp, Value row, Value lane) {
-    auto shifts = k.local(DType::u32, {2}, "shifts");
+    auto shifts = k.local(DType::u32, {8}, "shifts");  // of two rows
     k.unrolled(2, [&](Value half) {
-      shifts(half) = tile.shifts(warp / 4, warp % 4 * 16 + half * 8 + row) & counted;
+      split(tile.shifts(warp / 4, warp % 4 * 16 + half * 8 + row) & counted, shifts, half * 4);
     });
     k.unrolled(2, [&](Value pair) {
       auto words = k.local(DType::u32, {4}, "words");
@@ -96,19 +105,22 @@ void decode_e4m3(dsl::Builder& k, const Mxfp4Tile& tile, const Ref& magnitudes, 
       });
       k.unrolled(2, [&](Value step) {
         k.unrolled(2, [&](Value half) {
-          auto shift = k.let("shift", shifts(half) >> ((pair * 2 + step) * 8) & 255u);
-          auto at = k.let("at_shift", min(shift, static_cast<uint32_t>(kTables - 1)));
+          auto shift = k.let("shift", shifts(half * 4 + pair * 2 + step) & 255u);
+          auto at = k.let("at_shift", dsl::i32(min(shift, static_cast<uint32_t>(kTables - 1))));
           auto table = k.local(DType::u32, {2}, "table");
           k.vectorized(2, [&](Value i) { table(i) = magnitudes(at, i); });
           auto word = k.let("word", words(step * 2 + half));
           auto selectors = k.let("selectors", word & 0x77777777u);
-          auto four = k.local(DType::u32, {2}, "four");
-          four(0) = byte_perm(k, table(0), table(1), selectors) | (word & 0x80808080u);
-          four(1) = byte_perm(k, table(0), table(1), selectors >> 16) | ((word << 4) & 0x80808080u);
+          auto codes = k.local(DType::u32, {8}, "codes");
+          split(k.let("low", byte_perm(k, table(0), table(1), selectors) | (word & 0x80808080u)),
+                codes, dsl::i32(0));
+          split(k.let("high", byte_perm(k, table(0), table(1), selectors >> 16) |
+                                  ((word << 4) & 0x80808080u)),
+                codes, dsl::i32(4));
           k.unrolled(2, [&](Value high) {
             k.unrolled(4, [&](Value i) {
               into(warp * 16 + half * 8 + row, pair * 64 + step * 32 + high * 16 + lane * 4 + i) =
-                  reinterpret(DType::e4m3, cast(DType::u8, four(high) >> (i * 8)));
+                  reinterpret(DType::e4m3, cast(DType::u8, codes(high * 4 + i)));
             });
           });
         });
@@ -119,40 +131,47 @@ void decode_e4m3(dsl::Builder& k, const Mxfp4Tile& tile, const Ref& magnitudes, 
 
 void decode_bf16(dsl::Builder& k, const Mxfp4Tile& tile, const Ref& magnitudes, const Value& number,
                  const Value& depth, const Ref& into) {
-  const Value counted = counted_shifts(k, depth);
+  const Value counted = counted_shifts(k, depth + number % 2 * 64);
   auto place = k.let("place", number % 2 * 16);  // of the shifts of the tile in a word
   k.parallel({4 * tile.tiles, 8, 4}, [&](Value warp, Value row, Value lane) {
     auto words = k.local(DType::u32, {4}, "words");
     k.vectorized(4, [&](Value i) {
       words(i) = tile.words(warp / 4, warp % 4 * 128 + row * 16 + lane * 4 + i);
     });
-    auto shifts = k.local(DType::u32, {2}, "shifts");
+    auto shifts = k.local(DType::u32, {4}, "shifts");  // of two rows
     k.unrolled(2, [&](Value half) {
-      shifts(half) = tile.shifts(warp / 4, warp % 4 * 16 + half * 8 + row) >> place & counted;
+      auto of_row = k.let(
+          "of_row", (tile.shifts(warp / 4, warp % 4 * 16 + half * 8 + row) & counted) >> place);
+      shifts(half * 2) = of_row & 255u;
+      shifts(half * 2 + 1) = of_row >> 8 & 255u;
     });
     k.unrolled(2, [&](Value group) {
       auto tables = k.local(DType::u32, {8}, "tables");
       k.unrolled(2, [&](Value half) {
-        auto shift = k.let("shift", dsl::i32(shifts(half) >> (group * 8) & 255u));
+        auto shift = k.let("shift", dsl::i32(shifts(half * 2 + group)));
         auto at = k.let("at_shift", select(shift == 255, kBf16Nan, min(shift, kBf16Zeros)));
         k.vectorized(4, [&](Value i) { tables(half * 4 + i) = magnitudes(at, i); });
       });
       k.unrolled(2, [&](Value step) {
         auto word = k.let("word", words(group * 2 + step));
-        auto selectors = k.let("selectors", word & 0x77777777u);
-        k.unrolled(2, [&](Value half) {
-          auto four = k.let("four", selectors >> (half * 16));
-          auto signs = k.let("signs", (word << (half * 4)) & 0x80808080u);
+        auto codes = k.local(DType::u32, {8}, "codes");
+        for (int32_t half = 0; half < 2; ++half) {
+          auto four = k.let("four", (word & 0x77777777u) >> (16 * half));
           auto low = k.let("low", byte_perm(k, tables(half * 4), tables(half * 4 + 1), four));
-          auto high =
-              k.let("high", byte_perm(k, tables(half * 4 + 2), tables(half * 4 + 3), four) | signs);
+          auto high = k.let("high", byte_perm(k, tables(half * 4 + 2), tables(half * 4 + 3), four) |
+                                        ((word << (4 * half)) & 0x80808080u));
+          for (int32_t right = 0; right < 2; ++right) {  // columns 8 further
+            auto two =
+                k.let("two", byte_perm(k, low, high, dsl::u32(right == 0 ? 0x5140 : 0x7362)));
+            codes(half * 4 + right * 2) = two;
+            codes(half * 4 + right * 2 + 1) = two >> 16;
+          }
+        }
+        k.unrolled(2, [&](Value half) {
           k.unrolled(2, [&](Value right) {
-            auto two = k.let(
-                "two",
-                byte_perm(k, low, high, select(right == 0, dsl::u32(0x5140), dsl::u32(0x7362))));
             k.unrolled(2, [&](Value i) {
               into(warp * 16 + half * 8 + row, group * 32 + step * 16 + right * 8 + lane * 2 + i) =
-                  reinterpret(DType::bf16, cast(DType::u16, two >> (i * 16)));
+                  reinterpret(DType::bf16, cast(DType::u16, codes(half * 4 + right * 2 + i)));
             });
           });
         });

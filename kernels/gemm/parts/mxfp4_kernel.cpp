@@ -39,7 +39,8 @@ class MxSums {
         magnitudes_(magnitudes),
         count_(overlaps(s.tile) && s.tile.by_roles != 0 ? 2 : 1) {
     for (size_t i = 0; i < count_; ++i) {
-      weights_.push_back(k.fragment(DType::e4m3, {t_.rows, t_.step}, "weights"));
+      weights_.push_back(k.fragment(operand_dtype(s.operand), {t_.rows, t_.step}, "weights"));
+      if (!has_parts()) continue;
       parts_.push_back(k.fragment(DType::f32, {t_.rows, t_.columns}, "part"));
       tokens_.push_back(k.fragment(DType::f32, {t_.columns}, "token_scale"));
       if (s.by_block != 0) rows_.push_back(k.fragment(DType::f32, {t_.rows}, "row_scale"));
@@ -48,15 +49,21 @@ class MxSums {
   }
 
   const Ref& all() const { return *all_; }
+  /// False for bf16: one sum over all of k.
+  bool has_parts() const { return s_.operand == Mxfp4Operand::e4m3; }
   /// True if a product may run while the one before is added.
   bool overlap() const { return count_ > 1; }
   /// Parts of a step of k.
-  int64_t parts() const { return t_.step / s_.scaled; }
-  void decode(const MxStep& tiles, const Value& depth, int64_t i = 0) {
-    decode_e4m3(k_, tiles.b, magnitudes_, depth, weights_[at(i)]);
+  int64_t parts() const { return has_parts() ? t_.step / s_.scaled : 1; }
+  /// Decodes the weights of step number `i` of a round; `depth` of k are left.
+  void decode(const MxStep& tiles, const Value& step, const Value& depth, int64_t i = 0) {
+    const Ref& into = weights_[at(i)];
+    if (has_parts()) return decode_e4m3(k_, tiles.b, magnitudes_, depth, into);
+    decode_bf16(k_, tiles.b, magnitudes_, step, depth, into);
   }
   /// Multiplies part `part` of step number `i`; add() of the same ends it.
   void multiply(const MxStep& tiles, const Value& step, int64_t i = 0, int64_t part = 0) {
+    if (!has_parts()) return k_.gemm(weights_[at(i)], tiles.a.transposed(), all());
     const size_t to = at(i * parts() + part);
     k_.parallel({t_.columns}, [&](Value c) { tokens_[to](c) = token_scale(tiles, step, c, part); });
     if (s_.by_block != 0) {
@@ -68,6 +75,7 @@ class MxSums {
             tiles.a.tile({0, first}, {t_.columns, width}).transposed(), parts_[to], {.promote = 0});
   }
   void add(int64_t i = 0, int64_t part = 0) {
+    if (!has_parts()) return;
     const size_t from = at(i * parts() + part);
     k_.parallel({t_.rows, t_.columns}, [&](Value r, Value c) {
       Value value = parts_[from](r, c), scale = tokens_[from](c), before = all()(r, c);
@@ -113,7 +121,7 @@ ir::Kernel pipelined(const Mxfp4Spec& s) {
     if (s.has_depth != 0) {
       k.pipelined(0, parts.steps(), t.stages, [&](Value step) {
         parts.load(place, step, *tiles);
-        sums.decode(*tiles, parts.depth_from(step));
+        sums.decode(*tiles, step, parts.depth_from(step));
         for (int64_t part = 0; part < sums.parts(); ++part) {
           sums.multiply(*tiles, step, 0, part);
           sums.add(0, part);
@@ -148,7 +156,7 @@ ir::Kernel by_roles(const Mxfp4Spec& s) {
     // Step number `i` of a round: decodes, and multiplies while the product before is added.
     const auto turn = [&](const Value& step, int64_t i, bool is_first) {
       ring.take([&] {
-        sums.decode(tiles, parts.depth_from(step), i);
+        sums.decode(tiles, step, parts.depth_from(step), i);
         for (int64_t part = 0; part < sums.parts(); ++part) {
           if (part > 0 && !sums.overlap()) sums.add(i, part - 1);
           sums.multiply(tiles, step, i, part);

@@ -186,12 +186,12 @@ void Mxfp4Parts::load(const GroupTile& at, const Value& step, const MxStep& tile
   const bool by_roles = t.by_roles != 0;
   const auto in_bulk = [&](const Ref& part) { return by_roles ? part.bulk() : part; };
   const int64_t down = t.rows / kMxRows;
-  auto first = at.across * down;
+  auto first = at.across * down, block = step * t.step / kMxBlock;
   for (int64_t i = 0; i < down; ++i) {
     k_.copy(
         in_bulk(b_->tile({at.group, first + i, step, 0}, {1, 1, 1, tile_bytes(s_.operand) / 4})),
         tiles.b.words.tile({i, 0}, {1, tile_bytes(s_.operand) / 4}));
-    k_.copy(in_bulk(b_shift_->tile({at.group, first + i, step, 0}, {1, 1, 1, kMxRows})),
+    k_.copy(in_bulk(b_shift_->tile({at.group, first + i, block, 0}, {1, 1, 1, kMxRows})),
             tiles.b.shifts.tile({i, 0}, {1, kMxRows}));
   }
   dsl::CopyOptions by;

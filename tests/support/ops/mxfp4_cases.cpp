@@ -179,6 +179,7 @@ OpCase product(const Size& s, const Form& form, const Dims& rows, DType dtype = 
   test.label = fmt::format("G={} M={} N={} K={} fold {} 1x{} {}{}", s.g, s.m, s.n, s.k,
                            form.by_block ? "block" : "row", form.scaled, form.layout,
                            form.has_bias ? " bias" : "");
+  if (dtype == DType::bf16) test.label += " bf16";
   Dims of_a = rows;
   of_a.push_back(s.k);
   test.inputs["a"] = exact_tokens(dtype, of_a, row_major_strides(of_a), 1);
@@ -215,8 +216,9 @@ OpCase product(const Size& s, const Form& form, const Dims& rows, DType dtype = 
   return test;
 }
 
-OpCase masked(const Size& s, const std::vector<double>& counts, const Form& form) {
-  OpCase test = product(s, form, {s.g, s.m});
+OpCase masked(const Size& s, const std::vector<double>& counts, const Form& form,
+              DType dtype = DType::e4m3) {
+  OpCase test = product(s, form, {s.g, s.m}, dtype);
   for (const double count : counts) test.label += fmt::format(" {}", count);
   test.inputs["masked_m"] = tensor_of(DType::i32, {s.g}, counts);
   test.inputs["out"] = random_tensor(DType::bf16, {s.g, s.m, s.n}, Values::normal, 7);
@@ -229,18 +231,21 @@ OpCase poisoned(OpCase test) {
   const int64_t n = test.inputs["b_sf"].shape()[1];
   const Dims of_a = test.inputs["a"].shape();
   const int64_t k = of_a[of_a.rank - 1];
+  const bool is_bf16 = test.inputs["a"].dtype() == DType::bf16;
   HostTensor& shifts = test.inputs["b_shift"];
   const int64_t blocks = shifts.shape()[2], tiles = shifts.shape()[1];
   for (int64_t i = 0; i < shifts.size(); ++i) {
     const int64_t row = i / 4 % 64 + i / (4 * 64 * blocks) % tiles * 64;
     const int64_t column = i / (4 * 64) % blocks * 128 + i % 4 * 32;
-    if (row >= n || column >= k) shifts.set_bits(i, 15);
+    if (row >= n || column >= k) shifts.set_bits(i, is_bf16 ? 255 : 15);
   }
-  HostTensor &a = test.inputs["a"], &a_sf = test.inputs["a_sf"];
+  HostTensor& a = test.inputs["a"];
+  HostTensor none(DType::f32, {0, 0, 0});
+  HostTensor& a_sf = is_bf16 ? none : test.inputs["a_sf"];
   const int64_t rows = of_a[1], scales = a_sf.shape()[2];
   for (int64_t row = 0; row < of_a[0] * rows; ++row) {
     if (static_cast<double>(row % rows) < test.inputs["masked_m"].value(row / rows)) continue;
-    for (int64_t i = 0; i < k; ++i) a.set_bits(row * k + i, 0x7F);
+    for (int64_t i = 0; i < k; ++i) a.set_bits(row * k + i, is_bf16 ? 0x7FFF : 0x7F);
     for (int64_t i = 0; i < scales; ++i) a_sf.set_bits(row * scales + i, 0x7FFFFFFF);
   }
   return test;
@@ -270,8 +275,9 @@ HostTensor of_one_group(const HostTensor& x) {
   return one;
 }
 
-OpCase dense(const Size& s, const Form& form, const char* out_dtype = "bf16") {
-  OpCase test = product({1, s.m, s.n, s.k}, form, {s.m});
+OpCase dense(const Size& s, const Form& form, const char* out_dtype = "bf16",
+             DType dtype = DType::e4m3) {
+  OpCase test = product({1, s.m, s.n, s.k}, form, {s.m}, dtype);
   test.label += fmt::format(" {}", out_dtype);
   for (const char* name : {"b", "b_shift", "b_sf", "bias"}) {
     const auto found = test.inputs.find(name);
@@ -293,8 +299,8 @@ OpCase with_scales_by_column(OpCase test) {
 }
 
 OpCase grouped(const Size& s, const Form& form, const char* by, const std::vector<double>& values,
-               int64_t alignment) {
-  OpCase test = product(s, form, {s.m});
+               int64_t alignment, DType dtype = DType::e4m3) {
+  OpCase test = product(s, form, {s.m}, dtype);
   test.label += fmt::format(" {} by {} of {}", by, alignment, values.size());
   test.inputs[by] = tensor_of(DType::i32, {std::string(by) == "psum" ? s.g : s.m}, values);
   test.inputs["out"] = random_tensor(DType::bf16, {s.m, s.n}, Values::normal, 7);
@@ -321,6 +327,16 @@ std::vector<OpCase> gemm_mxfp4_cases() {
     cases.push_back(dense({1, 4, 70, 2880}, {by_block}));
     cases.push_back(dense({1, 3, 8, 0}, {by_block}));
     cases.push_back(dense({1, 3, 8, 0}, {by_block, 128, "row_major", true}));
+  }
+  for (const bool has_bias : {false, true}) {
+    const Form rows{false, 128, "row_major", has_bias};
+    for (const char* out_dtype : {"bf16", "f32"}) {
+      cases.push_back(dense({1, 7, 100, 416}, rows, out_dtype, DType::bf16));
+      cases.push_back(dense({1, 129, 64, 96}, rows, out_dtype, DType::bf16));
+    }
+    cases.push_back(dense({1, 5, 70, 2880}, rows, "bf16", DType::bf16));
+    cases.push_back(dense({1, 3, 8, 0}, rows, "bf16", DType::bf16));
+    cases.push_back(with_strides(dense({1, 9, 40, 130}, rows, "f32", DType::bf16), "a", {137, 1}));
   }
   cases.push_back(dense({1, 0, 8, 32}, {}));
   cases.push_back(dense({1, 3, 0, 32}, {}));
@@ -353,6 +369,9 @@ std::vector<OpCase> gemm_mxfp4_grouped_cases() {
   for (const int64_t row : {0, 3, 15, 16, 31, 44}) holes.inputs["m_indices"].set_value(row, -1);
   cases.push_back(with_strides(holes, "out", {77, 1}));
   cases.push_back(with_strides(grouped({2, 24, 40, 96}, {}, "psum", {9, 24}, 8), "a", {112, 1}));
+  cases.push_back(grouped({4, 40, 100, 288}, {false}, "psum", {3, 8, 8, 29}, 8, DType::bf16));
+  cases.push_back(
+      grouped({3, 45, 100, 160}, {false}, "m_indices", ids(45, 8, {2, -1, 1}), 8, DType::bf16));
   cases.push_back(grouped({2, 0, 8, 32}, {}, "psum", {0, 0}, 8));
   cases.push_back(grouped({0, 8, 8, 32}, {}, "psum", {}, 8));
   cases.push_back(grouped({2, 8, 0, 32}, {}, "psum", {3, 8}, 8));
@@ -384,6 +403,11 @@ std::vector<OpCase> gemm_mxfp4_masked_cases() {
     cases.push_back(masked({2, 9, 8, 0}, {4, 9}, {by_block}));  // zeros
     cases.push_back(masked({2, 9, 8, 0}, {4, 9}, {by_block, 128, "row_major", true}));
   }
+  const Form rows{false};
+  cases.push_back(masked({3, 20, 100, 416}, {20, 0, 13}, rows, DType::bf16));
+  cases.push_back(masked({2, 40, 130, 272}, {40, 17}, {false, 128, "row_major", true}, DType::bf16));
+  cases.push_back(poisoned(masked({2, 9, 100, 288}, {3, 8}, rows, DType::bf16)));
+  cases.push_back(masked({2, 9, 40, 4}, {3, 8}, rows, DType::bf16));
   cases.push_back(masked({2, 0, 8, 32}, {0, 0}, {}));
   cases.push_back(masked({0, 5, 8, 32}, {}, {}));
   cases.push_back(masked({1, 5, 0, 32}, {5}, {}));
