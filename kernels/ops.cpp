@@ -14,6 +14,11 @@ std::string_view name(ScoringFunc value) {
   return kWords[static_cast<size_t>(value)];
 }
 
+std::string_view name(Fold value) {
+  constexpr std::string_view kWords[] = {"none", "row", "block"};
+  return kWords[static_cast<size_t>(value)];
+}
+
 std::string_view name(Format value) {
   constexpr std::string_view kWords[] = {"bf16", "v4_fp8", "index_fp8", "index_fp4"};
   return kWords[static_cast<size_t>(value)];
@@ -1238,6 +1243,83 @@ void gemm_fp8_k_grouped(const GemmFp8KGrouped& call, Stream stream) {
            {"k_offsets", call.k_offsets},
            {"out", call.out}},
           {},
+          stream);
+}
+
+void mxfp4_prepack(const Mxfp4Prepack& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(mxfp4_prepack_op));
+  call_op(op,
+          {{"w", call.w},
+           {"w_sf", call.w_sf},
+           {"out", call.out},
+           {"out_shift", call.out_shift},
+           {"out_sf", call.out_sf},
+           {"inexact", call.inexact}},
+          {{"operand", call.operand},
+           {"fold", call.fold},
+           {"save_inexact", call.save_inexact}},
+          stream);
+}
+
+void mxfp4_decode(const Mxfp4Decode& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(mxfp4_decode_op));
+  call_op(op,
+          {{"b", call.b},
+           {"b_shift", call.b_shift},
+           {"b_sf", call.b_sf},
+           {"out", call.out}},
+          {{"num_columns", call.num_columns}},
+          stream);
+}
+
+void gemm_mxfp4(const GemmMxfp4& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(gemm_mxfp4_op));
+  call_op(op,
+          {{"a", call.a},
+           {"a_sf", call.a_sf},
+           {"b", call.b},
+           {"b_shift", call.b_shift},
+           {"b_sf", call.b_sf},
+           {"bias", call.bias},
+           {"out", call.out}},
+          {{"num_per_channels", call.num_per_channels},
+           {"a_sf_layout", call.a_sf_layout},
+           {"out_dtype", call.out_dtype}},
+          stream);
+}
+
+void gemm_mxfp4_grouped(const GemmMxfp4Grouped& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(gemm_mxfp4_grouped_op));
+  call_op(op,
+          {{"a", call.a},
+           {"a_sf", call.a_sf},
+           {"b", call.b},
+           {"b_shift", call.b_shift},
+           {"b_sf", call.b_sf},
+           {"bias", call.bias},
+           {"psum", call.psum},
+           {"m_indices", call.m_indices},
+           {"out", call.out}},
+          {{"num_per_channels", call.num_per_channels},
+           {"a_sf_layout", call.a_sf_layout},
+           {"alignment", call.alignment}},
+          stream);
+}
+
+void gemm_mxfp4_masked(const GemmMxfp4Masked& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(gemm_mxfp4_masked_op));
+  call_op(op,
+          {{"a", call.a},
+           {"a_sf", call.a_sf},
+           {"b", call.b},
+           {"b_shift", call.b_shift},
+           {"b_sf", call.b_sf},
+           {"bias", call.bias},
+           {"masked_m", call.masked_m},
+           {"out", call.out}},
+          {{"num_per_channels", call.num_per_channels},
+           {"a_sf_layout", call.a_sf_layout},
+           {"expected_m", call.expected_m}},
           stream);
 }
 

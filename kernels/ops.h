@@ -28,6 +28,9 @@ namespace tessera::kernels {
 enum class ScoringFunc : uint8_t { sigmoid, sqrtsoftplus, softmax };
 TESSERA_API std::string_view name(ScoringFunc value);
 
+enum class Fold : uint8_t { none, row, block };
+TESSERA_API std::string_view name(Fold value);
+
 enum class Format : uint8_t { bf16, v4_fp8, index_fp8, index_fp4 };
 TESSERA_API std::string_view name(Format value);
 
@@ -1705,6 +1708,176 @@ struct GemmFp8KGrouped {
   TensorView out = {};
 };
 TESSERA_API void gemm_fp8_k_grouped(const GemmFp8KGrouped& call, Stream stream);
+
+/// MXFP4 weights in the order and with the scales that the products read
+///
+///   w             e2m1 [G, N, K]
+///   w_sf          u8 [G, N, ceil(K / 32)] rows    # UE8M0 bytes; 255: NaN
+///   -> out        u8 [G, ceil(N / 64), depth_tiles(), tile_bytes()] align 16
+///   -> out_shift  u8 [G, ceil(N / 64), ceil(K / 128), 64, 4] align 16
+///   -> out_sf     f32 [G, N, ceil(K / 128) if by_block()]    # fold row: [G, N]
+///   -> inexact?   i32 [G]                         iff save_inexact
+///   param         operand {e4m3, bf16} = e4m3
+///   param         fold {none, row, block} = none  # none: block with e4m3, row with bf16
+///   param         save_inexact bool = false
+///   need          fold != block                   if operand = bf16 on fold
+///   |             "parameter 'fold' is row where operand is bf16"
+///   limit         N <= 2130706431
+///   limit         K <= 2130706431
+///   limit         G * ceil(N / 64) <= 2130706431
+struct Mxfp4Prepack {
+  TensorView w = {};
+  TensorView w_sf = {};
+  TensorView out = {};
+  TensorView out_shift = {};
+  TensorView out_sf = {};
+  TensorView inexact = {};
+  DType operand = DType::e4m3;
+  std::optional<Fold> fold = {};
+  bool save_inexact = false;
+};
+TESSERA_API void mxfp4_prepack(const Mxfp4Prepack& call, Stream stream);
+
+/// the weights of mxfp4_prepack as the products see them, without their f32 scales
+///
+///   b        u8 [G, Nt, Kt, S] align 16
+///   b_shift  u8 [G, Nt, Kb, 64, 4] align 16
+///   b_sf     f32 [G, N, B?]             # its values say nothing; N is its extent
+///   -> out   e4m3/bf16 [G, N, num_columns]  # e4m3 where S = 4096, bf16 where S = 2048
+///   param    num_columns int >= 0           # K
+///   need     S in {2048, 4096}              on b "argument 'b' has the wrong shape"
+///   need     Nt = ceil(N / 64)              on b
+///   need     Kt = ceil(num_columns / (S / 32))    on b
+///   need     Kb = ceil(num_columns / 128)   on b_shift
+///   limit    N <= 2130706431
+///   limit    num_columns <= 2130706431
+///   limit    G * Nt * Kt <= 2130706431
+struct Mxfp4Decode {
+  TensorView b = {};
+  TensorView b_shift = {};
+  TensorView b_sf = {};
+  TensorView out = {};
+  std::optional<int64_t> num_columns = {};  // must be given
+};
+TESSERA_API void mxfp4_decode(const Mxfp4Decode& call, Stream stream);
+
+/// the product of scaled e4m3 rows and MXFP4 weights by the tensor cores
+///
+///   a          e4m3/bf16 [M, K] rows
+///   a_sf?      SF(1, num_per_channels) a_sf_layout    iff a is e4m3
+///   b          u8 [Nt, Kt, S] align 16      # by mxfp4_prepack, as b_shift and b_sf
+///   b_shift    u8 [Nt, Kb, 64, 4] align 16
+///   b_sf       f32 [N, B?]                  # B: ceil(K / 128), of weights folded by blocks
+///   bias?      f32 [N]
+///   -> out     out_dtype [M, N] rows
+///   param      num_per_channels {32, 128} = 128
+///   param      a_sf_layout = row_major
+///   param      out_dtype {bf16, f32} = bf16
+///   need       S = 4096                     if a is e4m3 on b
+///   need       S = 2048                     if a is bf16 on b
+///   need       Nt = ceil(N / 64)            on b
+///   need       Kt = ceil(K / 128)           if a is e4m3 on b
+///   need       Kt = ceil(K / 64)            if a is bf16 on b
+///   need       Kb = ceil(K / 128)           on b_shift
+///   limit      M <= 2130706431
+///   limit      N <= 2130706431
+///   limit      K <= 2130706431
+///   limit      ceil(M / 8) * Nt <= 2130706431
+struct GemmMxfp4 {
+  TensorView a = {};
+  TensorView a_sf = {};
+  TensorView b = {};
+  TensorView b_shift = {};
+  TensorView b_sf = {};
+  TensorView bias = {};
+  TensorView out = {};
+  int64_t num_per_channels = 128;
+  SfLayout a_sf_layout = SfLayout::row_major;
+  DType out_dtype = DType::bf16;
+};
+TESSERA_API void gemm_mxfp4(const GemmMxfp4& call, Stream stream);
+
+/// scaled e4m3 rows, each times the MXFP4 weights of its group
+///
+///   a             e4m3/bf16 [P, K] rows
+///   a_sf?         SF(1, num_per_channels) a_sf_layout    iff a is e4m3
+///   b             u8 [G, Nt, Kt, S] align 16    # by mxfp4_prepack, as b_shift and b_sf
+///   b_shift       u8 [G, Nt, Kb, 64, 4] align 16
+///   b_sf          f32 [G, N, B?]                # B: ceil(K / 128), of weights folded by blocks
+///   bias?         f32 [G, N]
+///   psum?         i32 [G]                       # ascending; group e: rows align(psum[e - 1]) .. psum[e] - 1
+///   m_indices?    i32 [P]                       values -1 .. G - 1  # one group in `alignment` rows, or -1 anywhere
+///   -> inout out  bf16 [P, N] rows              # rows without a group stay as they are
+///   param         num_per_channels {32, 128} = 128
+///   param         a_sf_layout = row_major
+///   param         alignment int >= 1 = 128
+///   need          S = 4096                      if a is e4m3 on b
+///   need          S = 2048                      if a is bf16 on b
+///   need          Nt = ceil(N / 64)             on b
+///   need          Kt = ceil(K / 128)            if a is e4m3 on b
+///   need          Kt = ceil(K / 64)             if a is bf16 on b
+///   need          Kb = ceil(K / 128)            on b_shift
+///   limit         alignment <= 16777216
+///   limit         P <= 2113929216
+///   limit         N <= 2130706431
+///   limit         K <= 2130706431
+///   limit         (P + G) * Nt <= 2130706431
+struct GemmMxfp4Grouped {
+  TensorView a = {};
+  TensorView a_sf = {};
+  TensorView b = {};
+  TensorView b_shift = {};
+  TensorView b_sf = {};
+  TensorView bias = {};
+  TensorView psum = {};
+  TensorView m_indices = {};
+  TensorView out = {};
+  int64_t num_per_channels = 128;
+  SfLayout a_sf_layout = SfLayout::row_major;
+  int64_t alignment = 128;
+};
+TESSERA_API void gemm_mxfp4_grouped(const GemmMxfp4Grouped& call, Stream stream);
+
+/// a product of scaled e4m3 rows and MXFP4 weights per group, of the rows that count
+///
+///   a             e4m3/bf16 [G, Mmax, K]
+///   a_sf?         f32/i32 [G, Mmax, C] any      iff a is e4m3
+///   b             u8 [G, Nt, Kt, S] align 16    # by mxfp4_prepack, as b_shift and b_sf
+///   b_shift       u8 [G, Nt, Kb, 64, 4] align 16
+///   b_sf          f32 [G, N, B?]                # B: ceil(K / 128), of weights folded by blocks
+///   bias?         f32 [G, N]
+///   masked_m      i32 [G]                       values 0 .. Mmax
+///   -> inout out  bf16 [G, Mmax, N]             # rows of padding stay as they are
+///   param         num_per_channels {32, 128} = 128
+///   param         a_sf_layout = row_major
+///   param         expected_m int = 0            # says nothing that changes a result
+///   need          S = 4096                      if a is e4m3 on b
+///   need          S = 2048                      if a is bf16 on b
+///   need          Nt = ceil(N / 64)             on b
+///   need          Kt = ceil(K / 128)            if a is e4m3 on b
+///   need          Kt = ceil(K / 64)             if a is bf16 on b
+///   need          Kb = ceil(K / 128)            on b_shift
+///   need          a_sf is i32 iff a_sf_layout = packed_ue8m0    on a_sf_layout
+///   need          C = ceil(K / num_per_channels)                if a_sf is f32 on a_sf
+///   need          C = ceil(K / (4 * num_per_channels))          if a_sf is i32 on a_sf
+///   limit         Mmax <= 2130706431
+///   limit         N <= 2130706431
+///   limit         K <= 2130706431
+///   limit         G * ceil(Mmax / 8) * Nt <= 2130706431
+struct GemmMxfp4Masked {
+  TensorView a = {};
+  TensorView a_sf = {};
+  TensorView b = {};
+  TensorView b_shift = {};
+  TensorView b_sf = {};
+  TensorView bias = {};
+  TensorView masked_m = {};
+  TensorView out = {};
+  int64_t num_per_channels = 128;
+  SfLayout a_sf_layout = SfLayout::row_major;
+  int64_t expected_m = 0;
+};
+TESSERA_API void gemm_mxfp4_masked(const GemmMxfp4Masked& call, Stream stream);
 
 /// windows and writes of the new tokens of a batch, for the KV compressor
 ///

@@ -433,3 +433,98 @@ TEST_CASE("tiles of packed weights begin at multiples of 16 bytes", "[mxfp4][err
             .starts_with("tessera: gemm_mxfp4_masked: argument 'b' is not aligned\n"
                          "  expected  an address that is a multiple of 16 bytes\n"));
 }
+
+namespace {
+
+/// FNV-1a of elements from first to last, each of so many bytes.
+uint64_t digest(const std::vector<uint64_t>& elements, int bytes) {
+  uint64_t hash = 0xcbf29ce484222325;
+  for (const uint64_t element : elements) {
+    for (int i = 0; i < bytes; ++i) hash = (hash ^ (element >> (8 * i) & 255)) * 0x100000001b3;
+  }
+  return hash;
+}
+std::vector<uint64_t> bits_of(const HostTensor& x) {
+  std::vector<uint64_t> bits;
+  for (int64_t i = 0; i < x.size(); ++i) bits.push_back(x.bits(i));
+  return bits;
+}
+
+/// The shifts of the groups that exist, row by row.
+std::vector<uint64_t> shifts_of(const HostTensor& shifts, int64_t n, int64_t groups) {
+  const int64_t blocks = shifts.shape()[2];
+  std::vector<uint64_t> bits;
+  for (int64_t i = 0; i < n * groups; ++i) {
+    const int64_t row = i / groups, q = i % groups;
+    bits.push_back(shifts.bits(((row / 64 * blocks + q / 4) * 64 + row % 64) * 4 + q % 4));
+  }
+  return bits;
+}
+
+}  // namespace
+
+TEST_CASE("the reference of MXFP4 weights is the specification's numpy model", "[mxfp4]") {
+  // Recorded with mx.py of moe_serving: the same formulas give its inputs.
+  constexpr int64_t kRows = 70, kDepth = 352, kGroups = 11, kTokens = 9;
+  HostTensor w(DType::i8, {1, kRows, kDepth / 2}), w_sf(DType::u8, {1, kRows, kGroups});
+  const auto code = [](int64_t i) -> uint64_t {
+    if (i / kDepth == 7 && i % kDepth < 32) return 8;
+    return static_cast<uint64_t>(i * 2654435761 >> 7) % 16;
+  };
+  for (int64_t i = 0; i < w.size(); ++i) w.set_bits(i, code(2 * i) | code(2 * i + 1) << 4);
+  for (int64_t i = 0; i < w_sf.size(); ++i)
+    w_sf.set_bits(i, static_cast<uint64_t>(118 + i * 7 % 11));
+  w_sf.set_bits(3 * kGroups + 2, 255), w_sf.set_bits(5 * kGroups + 4, 90);
+  for (int64_t q = 0; q < 4; ++q) {
+    w_sf.set_bits(6 * kGroups + q, std::vector<uint64_t>{100, 84, 83, 82}[static_cast<size_t>(q)]);
+  }
+  struct Recorded {
+    bool is_bf16, by_block;
+    double inexact;
+    uint64_t tiles, shifts, scales, codes, by_128, by_32;
+  };
+  for (const Recorded& want :
+       {Recorded{false, true, 4, 0xb3068504202bd771, 0xa3d43a70b14141f8, 0xea59b252a5a4cf1f,
+                 0xffa6e1e0fbb06d04, 0x44546c5f88e107d9, 0xd68464ae9ddea05b},
+        Recorded{false, false, 5, 0xb3068504202bd771, 0x99d3d2d6e4b1c704, 0x619f64778ae08d72,
+                 0x12205eb166f18c8d, 0x44546c5f88e107d9, 0xd79782aab74540b8},
+        Recorded{true, false, 0, 0xdf7424948810c551, 0x5a3f4982b708a634, 0x352430a8ffed6df8,
+                 0xc1876dd59781405f, 0, 0}}) {
+    CAPTURE(want.is_bf16, want.by_block);
+    HostTensors packed = reference::mxfp4_prepack(w, w_sf, want.is_bf16, want.by_block);
+    CHECK(packed.at("inexact").value(0) == want.inexact);
+    CHECK(digest(bits_of(packed.at("out")), 1) == want.tiles);
+    CHECK(digest(shifts_of(packed.at("out_shift"), kRows, kGroups), 1) == want.shifts);
+    CHECK(digest(bits_of(packed.at("out_sf")), 4) == want.scales);
+    std::vector<uint64_t> codes =
+        bits_of(reference::mxfp4_decode(packed.at("out"), packed.at("out_shift"), kRows, kDepth));
+    if (want.is_bf16) {
+      for (uint64_t& bits : codes) bits = (bits & 0x7FFF) > 0x7F80 ? 0 : bits;
+    }
+    CHECK(digest(codes, want.is_bf16 ? 2 : 1) == want.codes);
+    if (want.is_bf16) continue;
+    HostTensor a(DType::e4m3, {1, kTokens, kDepth});
+    for (int64_t i = 0; i < a.size(); ++i) {
+      a.set_bits(i, static_cast<uint64_t>((i * 40503 >> 3) % 120 + (i % 3 == 0 ? 128 : 0)));
+    }
+    for (const int64_t scaled : {128, 32}) {
+      const int64_t scales = (kDepth + scaled - 1) / scaled;
+      const HostTensor a_sf = tensor_by(DType::f32, {1, kTokens, scales}, [](int64_t i) {
+        return 0.25 + 0.125 * static_cast<double>(i % 7);
+      });
+      const HostTensors in = {{"a", a},
+                              {"a_sf", a_sf},
+                              {"b", packed.at("out")},
+                              {"b_shift", packed.at("out_shift")},
+                              {"b_sf", packed.at("out_sf")}};
+      const reference::Mxfp4Product product(in, {{"num_per_channels", scaled}});
+      std::vector<uint64_t> sums;
+      for (int64_t i = 0; i < kTokens * kRows; ++i) {
+        const float sum = product(i / kRows, 0, i % kRows);
+        CHECK(std::isnan(sum) == (i % kRows == 3));
+        sums.push_back(std::bit_cast<uint32_t>(std::isnan(sum) ? 0.0f : sum + 0.0f));
+      }
+      CHECK(digest(sums, 4) == (scaled == 128 ? want.by_128 : want.by_32));
+    }
+  }
+}

@@ -32,7 +32,7 @@ test::HostTensors mxfp4_prepack(const test::HostTensor& w, const test::HostTenso
 test::HostTensor mxfp4_decode(const test::HostTensor& b, const test::HostTensor& b_shift,
                               int64_t rows, int64_t columns);
 
-/// What a mistaken kernel does in place of the right thing.
+/// A mistake that a kernel could make.
 enum class Mxfp4Mistake : uint8_t { none, next_block_scale, product_and_sum };
 
 /// Rows of `a` by the weights of a group, before the output is rounded.

@@ -237,7 +237,12 @@ const std::set<std::string> kInSentences = {"compress_fwd",
                                             "slot_plan",
                                             "attention_varlen_fwd",
                                             "attention_bwd",
-                                            "attention_varlen_bwd"};
+                                            "attention_varlen_bwd",
+                                            "mxfp4_prepack",
+                                            "mxfp4_decode",
+                                            "gemm_mxfp4",
+                                            "gemm_mxfp4_grouped",
+                                            "gemm_mxfp4_masked"};
 
 /// Ops whose rows in the specification have more than is built: `psum` and `alignment`.
 const std::set<std::string> kWiderThere = {"gemm_fp8_grouped"};

@@ -14,12 +14,13 @@ namespace tessera::kernels::gemm {
 namespace {
 
 constexpr Tile kPipelined = {64, 32, 128, 2, 0};  // 33 KiB of shared memory, two blocks per SM
-/// By roles, rows of b by rows of a: 170 to 220 KiB of shared memory.
-constexpr Tile kTiles[] = {{128, 8, 128, 16, 1},
-                           {128, 16, 128, 14, 1},
-                           {128, 32, 128, 12, 1},
-                           {128, 64, 128, 9, 1},
-                           {128, 128, 128, 6, 1}};
+/// By roles, rows of b by rows of a, narrow ones first: 120 to 220 KiB of shared memory. Each after the one of half as
+/// many rows of b, which more blocks share.
+constexpr Tile kTiles[] = {{64, 8, 128, 20, 1},   {128, 8, 128, 16, 1}, {64, 16, 128, 18, 1},
+                           {128, 16, 128, 14, 1}, {64, 32, 128, 16, 1}, {128, 32, 128, 12, 1},
+                           {64, 64, 128, 12, 1},  {128, 64, 128, 9, 1}, {64, 128, 128, 8, 1},
+                           {128, 128, 128, 5, 1}};
+constexpr int64_t kMultiprocessors = 132;
 constexpr int64_t kWidest = 16;  // bytes of a vector
 
 int64_t ceil_div(int64_t a, int64_t b) {
@@ -49,30 +50,38 @@ int32_t vector_of(const TensorView& stack) {
   return static_cast<int32_t>(common_vector(stack, kWidest / bytes(stack.dtype)));
 }
 
-/// The rows to expect that have one matrix of b.
-int64_t rows_to_expect(const Call& c, MxGroups groups) {
+/// Rows of a that have one matrix of b, and matrices.
+struct Expected {
+  int64_t rows, matrices;
+};
+
+Expected expected_of(const Call& c, MxGroups groups) {
+  // Groups differ: half as many rows again as the mean.
+  const auto most = [](int64_t mean) { return mean + mean / 2; };
   switch (groups) {
     case MxGroups::one:
-      return c["M"];
+      return {c["M"], 1};
     case MxGroups::masked: {
       const int64_t expected = c.i32("expected_m");
-      return expected > 0 ? std::min(expected, c["Mmax"]) : c["Mmax"];
+      return {expected > 0 ? std::min(most(expected), c["Mmax"]) : c["Mmax"], c["G"]};
     }
     case MxGroups::by_ends:
-      return ceil_div(c["P"], std::max<int64_t>(c["G"], 1));
+      return {most(ceil_div(c["P"], c["G"])), c["G"]};
     default:
-      return std::min<int64_t>(c["P"], c["alignment"]);
+      return {std::min<int64_t>(c["P"], c["alignment"]), ceil_div(c["P"], c["alignment"])};
   }
 }
 
-/// The narrowest tile that holds half as many rows again, because groups differ; the widest for more.
-Tile tile_for(int64_t expected, MxGroups groups) {
-  const bool is_exact = groups == MxGroups::one || groups == MxGroups::by_rows;
-  const int64_t rows = is_exact ? expected : expected + expected / 2;
-  for (const Tile& tile : kTiles) {
-    if (rows <= tile.columns) return tile;
-  }
-  return kTiles[std::size(kTiles) - 1];
+/// The narrowest tile that holds the rows to expect, else the widest; of 64 rows of b where tiles of 128 leave
+/// multiprocessors without one.
+Tile tile_for(const Expected& expected, int64_t columns) {
+  const auto tiles = [&](const Tile& tile) {
+    return expected.matrices * ceil_div(columns, tile.rows) *
+           ceil_div(std::max<int64_t>(expected.rows, 1), tile.columns);
+  };
+  size_t at = 0;
+  while (at + 2 < std::size(kTiles) && kTiles[at].columns < expected.rows) at += 2;
+  return tiles(kTiles[at + 1]) < kMultiprocessors ? kTiles[at] : kTiles[at + 1];
 }
 
 TensorView as_words(const TensorView& x, const Dims& shape) {
@@ -97,7 +106,7 @@ void add_mxfp4(const Call& c, Launches& go, MxGroups groups) {
   s.n_multiple = multiple_of(c["N"], kWidest / bytes(out.dtype));
   const bool by_roles =
       s.has_depth != 0 && s.a_vector == kWidest / bytes(a.dtype) && jit::has_wgmma(c.device());
-  s.tile = by_roles ? tile_for(rows_to_expect(c, groups), groups) : kPipelined;
+  s.tile = by_roles ? tile_for(expected_of(c, groups), c["N"]) : kPipelined;
   s.tile.step = static_cast<int32_t>(tile_depth(s.operand));
   // Tensor copies know where a matrix ends; other copies take vectors that lie wholly inside.
   s.k_multiple = by_roles || s.has_depth == 0 ? 1 : multiple_of(c["K"], kWidest / bytes(a.dtype));

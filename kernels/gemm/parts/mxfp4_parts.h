@@ -38,7 +38,7 @@ class Mxfp4Parts {
   MxStep tiles(const MakeTile& make) const;
   /// Copies a step.
   void load(const GroupTile& at, const dsl::Value& step, const MxStep& tiles);
-  /// Of k, from the beginning of a step to the end of the matrix.
+  /// Columns of k from the beginning of a step to the end of the matrix.
   dsl::Value depth_from(const dsl::Value& step) const { return depth_ - step * s_.tile.step; }
   /// A tile of out in shared memory, so that whole rows are written.
   dsl::Ref staging();

@@ -99,6 +99,22 @@ TEST_CASE("a row of a signature that is not understood names itself", "[signatur
   CHECK(error("x bf16 [T]\nx f32 [T]").find("a name stands twice") != std::string::npos);
   CHECK(error("-> sf SF(1,32)").find("nothing says which matrix is scaled") != std::string::npos);
   CHECK(error("x bf16 [H, T..]").find("token dimensions come first") != std::string::npos);
+  CHECK(error("x bf16 [H?, T]").find("only the last extent may be absent") != std::string::npos);
+  CHECK(error("x f32 [H]\n-> out f32 [H, T?]").find("a rule is missing") != std::string::npos);
+  CHECK(error("x f32 [H, T if H = 3]").find("an input tells it by its rank") != std::string::npos);
+}
+
+TEST_CASE("the last extent of a tensor may be absent", "[signature]") {
+  const Signature s = Signature::parse("op", R"(
+    b_sf      f32 [G, N, B?]
+    -> out_sf f32 [G, 2 * B if by_block()] align 16
+  )");
+  CHECK(s.tensors[0].may_lack_last);
+  CHECK(s.tensors[0].shape[2].text() == "B");
+  CHECK_FALSE(s.tensors[0].last_presence.has_value());
+  CHECK(s.tensors[1].may_lack_last);
+  CHECK(s.tensors[1].shape[1].text() == "2 * B");
+  CHECK(s.tensors[1].last_presence->text() == "by_block()");
 }
 
 }  // namespace

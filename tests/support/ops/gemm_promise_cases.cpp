@@ -49,6 +49,31 @@ PromiseCase k_grouped(const std::string& label, const std::vector<double>& offse
           refusal};
 }
 
+/// A product of tokens by MXFP4 codes, the shifts of which are 8.
+PromiseCase by_codes(const std::string& label, const std::string& op, const std::string& ids,
+                     const std::vector<double>& values, const std::string& refusal) {
+  const bool is_masked = ids == "masked_m";
+  const Dims rows = is_masked ? Dims{2, 3} : Dims{6};
+  const auto with_columns = [&](int64_t columns) {
+    Dims shape = rows;
+    shape.push_back(columns);
+    return shape;
+  };
+  PromiseCase made{label,
+                   op,
+                   {{"a", tensor_of(DType::e4m3, with_columns(32), {1, 2})},
+                    {"a_sf", tensor_of(DType::f32, with_columns(1), {1})},
+                    {"b", tensor_of(DType::u8, {2, 1, 1, 4096}, {0x21, 0x43, 0x65})},
+                    {"b_shift", tensor_of(DType::u8, {2, 1, 1, 64, 4}, {8})},
+                    {"b_sf", tensor_of(DType::f32, {2, 8}, {1, 2})},
+                    {ids, tensor_of(DType::i32, {static_cast<int64_t>(values.size())}, values)},
+                    {"out", tensor_of(DType::bf16, with_columns(8), {3})}},
+                   {},
+                   refusal};
+  if (!is_masked) made.params["alignment"] = int64_t{2};
+  return made;
+}
+
 }  // namespace
 
 std::vector<PromiseCase> gemm_promise_cases() {
@@ -91,6 +116,30 @@ std::vector<PromiseCase> gemm_promise_cases() {
                 "tessera: gemm_fp8_k_grouped: argument 'k_offsets' has a value out of range\n"
                 "  expected  0 .. 256\n"
                 "  got       -128 at [0]"),
+      by_codes("codes, all rows", "gemm_mxfp4_masked", "masked_m", {3, 1}, ""),
+      by_codes("codes, more rows than there are", "gemm_mxfp4_masked", "masked_m", {3, 4},
+               "tessera: gemm_mxfp4_masked: argument 'masked_m' has a value out of range\n"
+               "  expected  0 .. 3\n"
+               "  got       4 at [1]"),
+      by_codes("ascending ends", "gemm_mxfp4_grouped", "psum", {1, 6}, ""),
+      by_codes("an end before the last", "gemm_mxfp4_grouped", "psum", {4, 2},
+               "tessera: gemm_mxfp4_grouped: argument 'psum' has a value out of range\n"
+               "  expected  4 .. 6\n"
+               "  got       2 at [1]"),
+      by_codes("an end beyond the rows", "gemm_mxfp4_grouped", "psum", {4, 7},
+               "tessera: gemm_mxfp4_grouped: argument 'psum' has a value out of range\n"
+               "  expected  4 .. 6\n"
+               "  got       7 at [1]"),
+      by_codes("groups of two rows", "gemm_mxfp4_grouped", "m_indices", {1, -1, 0, 0, -1, 1}, ""),
+      by_codes("a group beyond the codes", "gemm_mxfp4_grouped", "m_indices", {0, 0, 2, 2, 1, 1},
+               "tessera: gemm_mxfp4_grouped: argument 'm_indices' has a value out of range\n"
+               "  expected  -1 .. 1\n"
+               "  got       2 at [2]"),
+      by_codes("two groups in a run", "gemm_mxfp4_grouped", "m_indices", {0, 0, 0, 1, 1, 1},
+               "tessera: gemm_mxfp4_grouped: argument 'm_indices' has several groups in "
+               "'alignment' rows\n"
+               "  expected  0 as at [2], or -1\n"
+               "  got       1 at [3]"),
   };
 }
 
