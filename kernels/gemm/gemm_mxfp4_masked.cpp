@@ -54,7 +54,8 @@ const Op gemm_mxfp4_masked_op{
     .check = gemm::check_mxfp4,
     .examples = R"(
       G=3 Mmax=20 N=320 K=256 B=2; G=2 Mmax=70 N=100 K=160 bias=given num_per_channels=32
-      G=2 Mmax=9 N=24 K=144 B=2 a_sf=i32 a_sf_layout=packed_ue8m0 num_per_channels=32; G=2 Mmax=9 N=24 K=0)",
+      G=2 Mmax=9 N=24 K=144 B=2 a_sf=i32 a_sf_layout=packed_ue8m0 num_per_channels=32; G=2 Mmax=9 N=24 K=0
+      G=132 Mmax=12 N=8 K=128 B=1; G=2 Mmax=70 N=8 K=64 a=bf16; G=2 Mmax=70 N=8 K=128 B=1)",
     .bench = R"(
       G=8 Mmax=4096 N=4096 K=7168 B=56 mean=16 expected_m=16; G=8 Mmax=4096 N=7168 K=2048 B=16 mean=16 expected_m=16
       G=32 Mmax=4096 N=6144 K=7168 B=56 mean=20 expected_m=32; G=8 Mmax=4096 N=4096 K=7168 mean=16 expected_m=16

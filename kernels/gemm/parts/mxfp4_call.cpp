@@ -74,13 +74,15 @@ Expected expected_of(const Call& c, MxGroups groups) {
 
 /// The narrowest tile that holds the rows to expect, else the widest; of 64 rows of b where tiles of 128 leave
 /// multiprocessors without one.
-Tile tile_for(const Expected& expected, int64_t columns) {
+Tile tile_for(const Expected& expected, int64_t columns, int64_t scaled) {
   const auto tiles = [&](const Tile& tile) {
     return expected.matrices * ceil_div(columns, tile.rows) *
            ceil_div(std::max<int64_t>(expected.rows, 1), tile.columns);
   };
+  // Four part sums in a row of 128 columns are more than a thread has registers for.
+  const size_t end = std::size(kTiles) - (scaled == kMxGroup ? 2 : 0);
   size_t at = 0;
-  while (at + 2 < std::size(kTiles) && kTiles[at].columns < expected.rows) at += 2;
+  while (at + 2 < end && kTiles[at].columns < expected.rows) at += 2;
   return tiles(kTiles[at + 1]) < kMultiprocessors ? kTiles[at] : kTiles[at + 1];
 }
 
@@ -106,7 +108,7 @@ void add_mxfp4(const Call& c, Launches& go, MxGroups groups) {
   s.n_multiple = multiple_of(c["N"], kWidest / bytes(out.dtype));
   const bool by_roles =
       s.has_depth != 0 && s.a_vector == kWidest / bytes(a.dtype) && jit::has_wgmma(c.device());
-  s.tile = by_roles ? tile_for(expected_of(c, groups), c["N"]) : kPipelined;
+  s.tile = by_roles ? tile_for(expected_of(c, groups), c["N"], s.scaled) : kPipelined;
   s.tile.step = static_cast<int32_t>(tile_depth(s.operand));
   // Tensor copies know where a matrix ends; other copies take vectors that lie wholly inside.
   s.k_multiple = by_roles || s.has_depth == 0 ? 1 : multiple_of(c["K"], kWidest / bytes(a.dtype));

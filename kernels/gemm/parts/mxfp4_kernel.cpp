@@ -21,7 +21,7 @@ using dsl::Value;
 using Shape = std::vector<int64_t>;
 
 constexpr int kPipelinedBlocks = 2;  // of a multiprocessor
-constexpr int64_t kTurns = 4;        // of the ring in a round of the loop
+constexpr int64_t kTurns = 2;        // of the ring in a round of the loop
 constexpr int64_t kOverlapped =
     64;  // tokens of a tile, at most, whose products overlap: registers for two parts
 
@@ -183,7 +183,10 @@ ir::Kernel by_roles(const Mxfp4Spec& s) {
       parts.write(place, sums.all(), through);
     });
   };
-  k.roles({role_that_loads(load, 4), role_that_multiplies(t, multiply)});
+  // Addresses of five copies: with 40 registers the role that loads spills.
+  const RoleRegisters registers =
+      multipliers(t) > 1 ? RoleRegisters{56, 224} : RoleRegisters{96, 248};
+  k.roles({role_that_loads(load, 4, registers), role_that_multiplies(t, multiply, registers)});
   return k.finish();
 }
 

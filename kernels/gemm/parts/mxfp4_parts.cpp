@@ -115,9 +115,15 @@ void Mxfp4Parts::each_aligned_tile(const std::function<void(const GroupTile&)>& 
   auto of_run = k_.let("of_run", ceil_div(alignment_, rows));  // tiles of `alignment` rows
   auto runs = k_.let("runs", (m_ - 1) / alignment_ + 1);
   const auto tile = [&](const Value& down, const Value& across) {
-    auto begin = k_.let("begin", down / of_run * alignment_);
-    auto end = k_.let("end", begin + min(m_ - begin, alignment_));
-    auto row = k_.let("row", begin + down % of_run * rows);
+    // Values that a warp shares, and that the prover does not look into.
+    const auto of_warp = [&](const char* name, const Value& value) {
+      auto same = k_.let(name, k_.uniform(k_.shuffle(value, 0)));
+      k_.assume(same >= 0);
+      return same;
+    };
+    auto begin = of_warp("begin", down / of_run * alignment_);
+    auto end = of_warp("end", begin + min(m_ - begin, alignment_));
+    auto row = of_warp("row", begin + down % of_run * rows);
     k_.if_(row < end, [&] {
       auto group = group_of(begin, end);
       k_.if_(group >= 0, [&] { body({dsl::i32(0), row, end, group, across}); });
