@@ -1742,7 +1742,7 @@ TESSERA_API void mxfp4_prepack(const Mxfp4Prepack& call, Stream stream);
 ///
 ///   b        u8 [G, Nt, Kt, S] align 16
 ///   b_shift  u8 [G, Nt, Kb, 64, 4] align 16
-///   b_sf     f32 [G, N, B?]             # its values say nothing; N is its extent
+///   b_sf     f32 [G, N, Fb?]             # its values say nothing; N is its extent
 ///   -> out   e4m3/bf16 [G, N, num_columns]  # e4m3 where S = 4096, bf16 where S = 2048
 ///   param    num_columns int >= 0           # K
 ///   need     S in {2048, 4096}              on b "argument 'b' has the wrong shape"
@@ -1767,7 +1767,7 @@ TESSERA_API void mxfp4_decode(const Mxfp4Decode& call, Stream stream);
 ///   a_sf?      SF(1, num_per_channels) a_sf_layout    iff a is e4m3
 ///   b          u8 [Nt, Kt, S] align 16      # by mxfp4_prepack, as b_shift and b_sf
 ///   b_shift    u8 [Nt, Kb, 64, 4] align 16
-///   b_sf       f32 [N, B?]                  # B: ceil(K / 128), of weights folded by blocks
+///   b_sf       f32 [N, Fb?]                  # Fb: ceil(K / 128), of weights folded by blocks
 ///   bias?      f32 [N]
 ///   -> out     out_dtype [M, N] rows
 ///   param      num_per_channels {32, 128} = 128
@@ -1803,7 +1803,7 @@ TESSERA_API void gemm_mxfp4(const GemmMxfp4& call, Stream stream);
 ///   a_sf?         SF(1, num_per_channels) a_sf_layout    iff a is e4m3
 ///   b             u8 [G, Nt, Kt, S] align 16    # by mxfp4_prepack, as b_shift and b_sf
 ///   b_shift       u8 [G, Nt, Kb, 64, 4] align 16
-///   b_sf          f32 [G, N, B?]                # B: ceil(K / 128), of weights folded by blocks
+///   b_sf          f32 [G, N, Fb?]                # Fb: ceil(K / 128), of weights folded by blocks
 ///   bias?         f32 [G, N]
 ///   psum?         i32 [G]                       # ascending; group e: rows align(psum[e - 1]) .. psum[e] - 1
 ///   m_indices?    i32 [P]                       values -1 .. G - 1  # one group in `alignment` rows, or -1 anywhere
@@ -1844,7 +1844,7 @@ TESSERA_API void gemm_mxfp4_grouped(const GemmMxfp4Grouped& call, Stream stream)
 ///   a_sf?         f32/i32 [G, Mmax, C] any      iff a is e4m3
 ///   b             u8 [G, Nt, Kt, S] align 16    # by mxfp4_prepack, as b_shift and b_sf
 ///   b_shift       u8 [G, Nt, Kb, 64, 4] align 16
-///   b_sf          f32 [G, N, B?]                # B: ceil(K / 128), of weights folded by blocks
+///   b_sf          f32 [G, N, Fb?]                # Fb: ceil(K / 128), of weights folded by blocks
 ///   bias?         f32 [G, N]
 ///   masked_m      i32 [G]                       values 0 .. Mmax
 ///   -> inout out  bf16 [G, Mmax, N]             # rows of padding stay as they are

@@ -28,7 +28,7 @@ const Op gemm_mxfp4_op{
       a_sf?      SF(1, num_per_channels) a_sf_layout    iff a is e4m3
       b          u8 [Nt, Kt, S] align 16      # by mxfp4_prepack, as b_shift and b_sf
       b_shift    u8 [Nt, Kb, 64, 4] align 16
-      b_sf       f32 [N, B?]                  # B: ceil(K / 128), of weights folded by blocks
+      b_sf       f32 [N, Fb?]                  # Fb: ceil(K / 128), of weights folded by blocks
       bias?      f32 [N]
       -> out     out_dtype [M, N] rows
       param      num_per_channels {32, 128} = 128
@@ -48,11 +48,11 @@ const Op gemm_mxfp4_op{
     .launches = launches,
     .check = gemm::check_mxfp4,
     .examples = R"(
-      M=9 N=100 K=160 B=2; M=70 N=40 K=96 bias=given num_per_channels=32 out_dtype=f32
-      M=20 N=24 K=144 B=2 num_per_channels=32 a_sf_layout=packed_ue8m0; M=3 N=8 K=0)",
+      M=9 N=100 K=160 Fb=2; M=70 N=40 K=96 bias=given num_per_channels=32 out_dtype=f32
+      M=20 N=24 K=144 Fb=2 num_per_channels=32 a_sf_layout=packed_ue8m0; M=3 N=8 K=0)",
     .bench = R"(
-      M=1 N=4096 K=7168 B=56; M=16 N=4096 K=7168 B=56; M=64 N=4096 K=7168 B=56
-      M=128 N=4096 K=7168 B=56; M=4096 N=4096 K=7168 B=56; M=4096 N=4096 K=7168)",
+      M=1 N=4096 K=7168 Fb=56; M=16 N=4096 K=7168 Fb=56; M=64 N=4096 K=7168 Fb=56
+      M=128 N=4096 K=7168 Fb=56; M=4096 N=4096 K=7168 Fb=56; M=4096 N=4096 K=7168)",
     .case_words = {{"S", gemm::tile_bytes_of},
                    {"Nt", gemm::row_tiles_of},
                    {"Kt", gemm::depth_tiles_of},

@@ -62,7 +62,7 @@ const Op gemm_mxfp4_grouped_op{
       a_sf?         SF(1, num_per_channels) a_sf_layout    iff a is e4m3
       b             u8 [G, Nt, Kt, S] align 16    # by mxfp4_prepack, as b_shift and b_sf
       b_shift       u8 [G, Nt, Kb, 64, 4] align 16
-      b_sf          f32 [G, N, B?]                # B: ceil(K / 128), of weights folded by blocks
+      b_sf          f32 [G, N, Fb?]                # Fb: ceil(K / 128), of weights folded by blocks
       bias?         f32 [G, N]
       psum?         i32 [G]                       # ascending; group e: rows align(psum[e - 1]) .. psum[e] - 1
       m_indices?    i32 [P]                       values -1 .. G - 1  # one group in `alignment` rows, or -1 anywhere
@@ -86,10 +86,10 @@ const Op gemm_mxfp4_grouped_op{
     .check = check,
     .check_values = check_values,
     .examples = R"(
-      P=40 N=100 K=160 B=2 G=3 psum=given alignment=8; P=24 N=40 K=96 G=2 psum=given alignment=1 num_per_channels=32
-      P=40 N=100 K=160 B=2 G=3 m_indices=given alignment=16; P=24 N=8 K=0 G=2 psum=given alignment=8 bias=given)",
+      P=40 N=100 K=160 Fb=2 G=3 psum=given alignment=8; P=24 N=40 K=96 G=2 psum=given alignment=1 num_per_channels=32
+      P=40 N=100 K=160 Fb=2 G=3 m_indices=given alignment=16; P=24 N=8 K=0 G=2 psum=given alignment=8 bias=given)",
     .bench = R"(
-      P=32768 N=6144 K=7168 B=56 G=4 psum=given; P=32768 N=4096 K=4096 B=32 G=8 psum=given
+      P=32768 N=6144 K=7168 Fb=56 G=4 psum=given; P=32768 N=4096 K=4096 Fb=32 G=8 psum=given
       P=32768 N=4096 K=4096 G=8 m_indices=given)",
     .case_words = {{"S", gemm::tile_bytes_of},
                    {"Nt", gemm::row_tiles_of},

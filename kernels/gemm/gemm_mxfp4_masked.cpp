@@ -29,7 +29,7 @@ const Op gemm_mxfp4_masked_op{
       a_sf?         f32/i32 [G, Mmax, C] any      iff a is e4m3
       b             u8 [G, Nt, Kt, S] align 16    # by mxfp4_prepack, as b_shift and b_sf
       b_shift       u8 [G, Nt, Kb, 64, 4] align 16
-      b_sf          f32 [G, N, B?]                # B: ceil(K / 128), of weights folded by blocks
+      b_sf          f32 [G, N, Fb?]                # Fb: ceil(K / 128), of weights folded by blocks
       bias?         f32 [G, N]
       masked_m      i32 [G]                       values 0 .. Mmax
       -> inout out  bf16 [G, Mmax, N]             # rows of padding stay as they are
@@ -53,15 +53,15 @@ const Op gemm_mxfp4_masked_op{
     .launches = launches,
     .check = gemm::check_mxfp4,
     .examples = R"(
-      G=3 Mmax=20 N=320 K=256 B=2; G=2 Mmax=70 N=100 K=160 bias=given num_per_channels=32
-      G=2 Mmax=9 N=24 K=144 B=2 a_sf=i32 a_sf_layout=packed_ue8m0 num_per_channels=32; G=2 Mmax=9 N=24 K=0
-      G=132 Mmax=12 N=8 K=128 B=1; G=2 Mmax=70 N=8 K=64 a=bf16; G=2 Mmax=70 N=8 K=128 B=1)",
+      G=3 Mmax=20 N=320 K=256 Fb=2; G=2 Mmax=70 N=100 K=160 bias=given num_per_channels=32
+      G=2 Mmax=9 N=24 K=144 Fb=2 a_sf=i32 a_sf_layout=packed_ue8m0 num_per_channels=32; G=2 Mmax=9 N=24 K=0
+      G=132 Mmax=12 N=8 K=128 Fb=1; G=2 Mmax=70 N=8 K=64 a=bf16; G=2 Mmax=70 N=8 K=128 Fb=1)",
     .bench = R"(
-      G=8 Mmax=4096 N=4096 K=7168 B=56 mean=16 expected_m=16; G=8 Mmax=4096 N=7168 K=2048 B=16 mean=16 expected_m=16
-      G=32 Mmax=4096 N=6144 K=7168 B=56 mean=20 expected_m=32; G=8 Mmax=4096 N=4096 K=7168 mean=16 expected_m=16
-      G=32 Mmax=4096 N=6144 K=7168 B=56 mean=192 expected_m=192
-      G=6 Mmax=4096 N=6144 K=7168 B=56 mean=1024 expected_m=1024
-      G=8 Mmax=4096 N=4096 K=7168 B=56 mean=16 expected_m=16 num_per_channels=32 a_sf=i32 a_sf_layout=packed_ue8m0)",
+      G=8 Mmax=4096 N=4096 K=7168 Fb=56 mean=16 expected_m=16; G=8 Mmax=4096 N=7168 K=2048 Fb=16 mean=16 expected_m=16
+      G=32 Mmax=4096 N=6144 K=7168 Fb=56 mean=20 expected_m=32; G=8 Mmax=4096 N=4096 K=7168 mean=16 expected_m=16
+      G=32 Mmax=4096 N=6144 K=7168 Fb=56 mean=192 expected_m=192
+      G=6 Mmax=4096 N=6144 K=7168 Fb=56 mean=1024 expected_m=1024
+      G=8 Mmax=4096 N=4096 K=7168 Fb=56 mean=16 expected_m=16 num_per_channels=32 a_sf=i32 a_sf_layout=packed_ue8m0)",
     .case_words = {{"mean", [](const Case& c) { return c["Mmax"] / 2; }},
                    {"S", gemm::tile_bytes_of},
                    {"Nt", gemm::row_tiles_of},

@@ -4,6 +4,8 @@
 // Method   a block decodes a tile of 64 rows to registers, as the products do, and stores it
 // Maths    exact but for shifts of e4m3 above 15 (mxfp4_codes.h); NaN keeps the sign of its code
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <numeric>
 
@@ -57,6 +59,13 @@ int64_t dtype_of_codes(const Call& c) {
   return static_cast<int64_t>(c["S"] == 2048 ? DType::bf16 : DType::e4m3);
 }
 
+void check(const Call& c) {
+  if (!c.find("Fb")) return;
+  c.need(c["Fb"] == c["Kb"], "b_sf", "argument 'b_sf' has the wrong shape",
+         fmt::format("a scale for each 128 of k: {} = ceil(num_columns / 128)", c["Kb"]),
+         fmt::format("{} columns", c["Fb"]));
+}
+
 void launches(const Call& c, Launches& go) {
   const TensorView &b = c.given("b"), &shift = c.given("b_shift");
   const auto operand = c["S"] == 2048 ? Mxfp4Operand::bf16 : Mxfp4Operand::e4m3;
@@ -79,7 +88,7 @@ const Op mxfp4_decode_op{
     .signature = R"(
       b        u8 [G, Nt, Kt, S] align 16
       b_shift  u8 [G, Nt, Kb, 64, 4] align 16
-      b_sf     f32 [G, N, B?]             # its values say nothing; N is its extent
+      b_sf     f32 [G, N, Fb?]             # its values say nothing; N is its extent
       -> out   e4m3/bf16 [G, N, num_columns]  # e4m3 where S = 4096, bf16 where S = 2048
       param    num_columns int >= 0           # K
       need     S in {2048, 4096}              on b "argument 'b' has the wrong shape"
@@ -91,9 +100,10 @@ const Op mxfp4_decode_op{
       limit    G * Nt * Kt <= 2130706431
     )",
     .launches = launches,
+    .check = check,
     .functions = {{"out_dtype", dtype_of_codes}},
     .examples = R"(
-      G=2 N=100 Nt=2 Kt=2 Kb=2 S=4096 num_columns=160 B=2; G=1 N=70 Nt=2 Kt=2 Kb=1 S=2048 num_columns=96
+      G=2 N=100 Nt=2 Kt=2 Kb=2 S=4096 num_columns=160 Fb=2; G=1 N=70 Nt=2 Kt=2 Kb=1 S=2048 num_columns=96
       G=1 N=65 Nt=2 Kt=2 Kb=2 S=4096 num_columns=130)",
     .bench = R"(
       G=8 N=4096 Nt=64 Kt=56 Kb=56 S=4096 num_columns=7168)"};

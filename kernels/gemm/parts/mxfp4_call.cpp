@@ -100,7 +100,7 @@ void add_mxfp4(const Call& c, Launches& go, MxGroups groups) {
   s.operand = a.dtype == DType::bf16 ? Mxfp4Operand::bf16 : Mxfp4Operand::e4m3;
   s.has_depth = c["K"] > 0 ? 1 : 0;
   s.is_f32 = out.dtype == DType::f32 ? 1 : 0;
-  s.by_block = c.find("B") && s.has_depth != 0 ? 1 : 0;
+  s.by_block = c.find("Fb") && s.has_depth != 0 ? 1 : 0;
   s.scaled = c.i32("num_per_channels");
   s.has_bias = c.has("bias") ? 1 : 0;
   s.a_vector = s.has_depth != 0 ? vector_of(a) : 1;
@@ -131,13 +131,13 @@ void add_mxfp4(const Call& c, Launches& go, MxGroups groups) {
 }
 
 void check_mxfp4(const Call& c) {
-  if (!c.find("B")) return;
+  if (!c.find("Fb")) return;
   c.need(c.given("a").dtype == DType::e4m3, "b_sf", "argument 'b_sf' has the wrong shape",
          "a scale for each row: weights for bf16 are folded by rows",
-         fmt::format("{} columns", c["B"]));
-  c.need(c["B"] == c["Kb"], "b_sf", "argument 'b_sf' has the wrong shape",
+         fmt::format("{} columns", c["Fb"]));
+  c.need(c["Fb"] == c["Kb"], "b_sf", "argument 'b_sf' has the wrong shape",
          fmt::format("a scale for each 128 of k: {} = ceil(K / 128)", c["Kb"]),
-         fmt::format("{} columns", c["B"]));
+         fmt::format("{} columns", c["Fb"]));
 }
 
 int64_t tile_bytes_of(const Case& c) {

@@ -85,9 +85,11 @@ void break_tensor(const Breaker& breaker, const kernels::TensorRule& rule, const
     breaker.tensor(name, "device", [](TensorView& v) { v.device = Device::cuda(1); });
   }
   if (!rule.has_token_dims) {
-    breaker.tensor(name, "rank", [](TensorView& v) {
-      v.shape.push_back(1);
-      v.strides.push_back(1);
+    breaker.tensor(name, "rank", [&](TensorView& v) {
+      for (int i = 0; i < (rule.may_lack_last ? 2 : 1); ++i) {
+        v.shape.push_back(1);
+        v.strides.push_back(1);
+      }
     });
   }
   if (view.size() > 0) {

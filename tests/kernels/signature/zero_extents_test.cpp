@@ -39,6 +39,7 @@ bool is_count(const kernels::Op& op, const std::string& symbol) {
       "gemm_fp8_block M",
       "gemm_fp8_grouped M",
       "gemm_fp8_k_grouped K",
+      "gemm_mxfp4 M",
 
       "topk_select L",
       "transpose C",
@@ -177,7 +178,8 @@ void check_idle(const kernels::OpInfo& op, const std::set<std::string>& symbols)
 
 TEST_CASE("a step without tokens, requests or entries is an ordinary call of every op",
           "[signature][slow]") {
-  const std::set<std::string> of_weights = {"engram_make_offsets", "fused_weight", "grad_w_reduce"};
+  const std::set<std::string> of_weights = {"engram_make_offsets", "fused_weight", "grad_w_reduce",
+                                            "mxfp4_prepack", "mxfp4_decode"};
   for (const kernels::Op* op : kernels::all_ops()) {
     const kernels::OpInfo& info = kernels::find_op(std::string(op->name));
     std::set<std::string> counts;
