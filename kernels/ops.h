@@ -1799,15 +1799,15 @@ TESSERA_API void gemm_mxfp4(const GemmMxfp4& call, Stream stream);
 
 /// scaled e4m3 rows, each times the MXFP4 weights of its group
 ///
-///   a             e4m3/bf16 [P, K] rows
+///   a             e4m3/bf16 [M, K] rows
 ///   a_sf?         SF(1, num_per_channels) a_sf_layout    iff a is e4m3
 ///   b             u8 [G, Nt, Kt, S] align 16    # by mxfp4_prepack, as b_shift and b_sf
 ///   b_shift       u8 [G, Nt, Kb, 64, 4] align 16
 ///   b_sf          f32 [G, N, Fb?]                # Fb: ceil(K / 128), of weights folded by blocks
 ///   bias?         f32 [G, N]
 ///   psum?         i32 [G]                       # ascending; group e: rows align(psum[e - 1]) .. psum[e] - 1
-///   m_indices?    i32 [P]                       values -1 .. G - 1  # one group in `alignment` rows, or -1 anywhere
-///   -> inout out  bf16 [P, N] rows              # rows without a group stay as they are
+///   m_indices?    i32 [M]                       values -1 .. G - 1  # one group in `alignment` rows, or -1 anywhere
+///   -> inout out  bf16 [M, N] rows              # rows without a group stay as they are
 ///   param         num_per_channels {32, 128} = 128
 ///   param         a_sf_layout = row_major
 ///   param         alignment int >= 1 = 128
@@ -1818,10 +1818,10 @@ TESSERA_API void gemm_mxfp4(const GemmMxfp4& call, Stream stream);
 ///   need          Kt = ceil(K / 64)             if a is bf16 on b
 ///   need          Kb = ceil(K / 128)            on b_shift
 ///   limit         alignment <= 16777216
-///   limit         P <= 2113929216
+///   limit         M <= 2113929216
 ///   limit         N <= 2130706431
 ///   limit         K <= 2130706431
-///   limit         (P + G) * Nt <= 2130706431
+///   limit         (M + G) * Nt <= 2130706431
 struct GemmMxfp4Grouped {
   TensorView a = {};
   TensorView a_sf = {};

@@ -332,9 +332,13 @@ TEST_CASE("the shapes of the page of ops are those that calls give their outputs
         REQUIRE(tensor != op.tensors.end());
         const TensorWords words = words_of(op, *tensor);
         CAPTURE(op.name, example.label, output.name, words.shape, to_string(output.shape));
-        const std::string inner = words.shape.substr(1, words.shape.size() - 2);
+        std::string inner = words.shape.substr(1, words.shape.size() - 2);
         if (inner.find("..") != std::string::npos) continue;  // any dimensions
-        const std::vector<kernels::Expression> extents = extents_of(inner, params);
+        const bool may_lack_last = inner.ends_with('?');
+        if (may_lack_last) inner.pop_back();
+        std::vector<kernels::Expression> extents = extents_of(inner, params);
+        const bool lacks_last = output.shape.rank + 1 == static_cast<int>(extents.size());
+        if (may_lack_last && lacks_last) extents.pop_back();
         REQUIRE(static_cast<int>(extents.size()) == output.shape.rank);
         for (int d = 0; d < output.shape.rank; ++d) {
           int64_t expected = extents[static_cast<size_t>(d)].integer(call);
@@ -344,7 +348,7 @@ TEST_CASE("the shapes of the page of ops are those that calls give their outputs
               expected = (expected + 3) / 4;
             }
             if (output.dtype == DType::i8) expected /= 2;
-            if (output.dtype == DType::u8) expected = expected / 2 * 3;
+            if (words.dtypes.find("e5m6") != std::string::npos) expected = expected / 2 * 3;
           }
           CHECK(output.shape[d] == expected);
           ++compared;

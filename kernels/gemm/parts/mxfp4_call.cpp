@@ -66,9 +66,9 @@ Expected expected_of(const Call& c, MxGroups groups) {
       return {expected > 0 ? std::min(most(expected), c["Mmax"]) : c["Mmax"], c["G"]};
     }
     case MxGroups::by_ends:
-      return {most(ceil_div(c["P"], c["G"])), c["G"]};
+      return {most(ceil_div(c["M"], c["G"])), c["G"]};
     default:
-      return {std::min<int64_t>(c["P"], c["alignment"]), ceil_div(c["P"], c["alignment"])};
+      return {std::min<int64_t>(c["M"], c["alignment"]), ceil_div(c["M"], c["alignment"])};
   }
 }
 

@@ -40,6 +40,7 @@ bool is_count(const kernels::Op& op, const std::string& symbol) {
       "gemm_fp8_grouped M",
       "gemm_fp8_k_grouped K",
       "gemm_mxfp4 M",
+      "gemm_mxfp4_grouped M",
 
       "topk_select L",
       "transpose C",
