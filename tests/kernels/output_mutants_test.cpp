@@ -112,6 +112,8 @@ const std::map<std::array<std::string, 3>, std::string> kNoMistakes = {
     {{"compress_prefill", "plan", "last column"}, "stores alone have a page size"},
     {{"compress_prefill", "write_plan", "swapped rows"}, "writes have no order"},
     {{"compress_state_write", "write_plan", "swapped rows"}, "writes have no order"},
+    {{"mxfp4_decode", "b_sf", "last column"}, "its extents count, not its values"},
+    {{"mxfp4_decode", "b_sf", "swapped rows"}, "its extents count, not its values"},
     {{"topk_select", "plan", "last column"}, "a plan has no say in the result"},
     {{"topk_select", "plan", "swapped rows"}, "a plan has no say in the result"}};
 
