@@ -1215,8 +1215,10 @@ void gemm_fp8_grouped(const GemmFp8Grouped& call, Stream stream) {
            {"b", call.b},
            {"b_sf", call.b_sf},
            {"m_indices", call.m_indices},
+           {"psum", call.psum},
            {"out", call.out}},
-          {{"a_sf_layout", call.a_sf_layout}},
+          {{"a_sf_layout", call.a_sf_layout},
+           {"alignment", call.alignment}},
           stream);
 }
 

@@ -1640,15 +1640,18 @@ struct GemmFp8Block {
 };
 TESSERA_API void gemm_fp8_block(const GemmFp8Block& call, Stream stream);
 
-/// block-scaled e4m3 rows, each 128 times the matrix of their group
+/// block-scaled e4m3 rows, each times the matrix of its group
 ///
 ///   a             e4m3 [M, K] rows
 ///   a_sf          SF(1,128) a_sf_layout
 ///   b             e4m3 [G, N, K]
 ///   b_sf          f32 [G, ceil(N/128), ceil(K/128)]
-///   m_indices     i32 [M]                  values -1 .. G - 1     # one group in 128 rows, or -1 anywhere: no group
+///   m_indices?    i32 [M]  values -1 .. G - 1  iff not psum  # the group of each row, -1: none
+///   psum?         i32 [G]                  # or the end of each group's rows, which begin at a multiple of alignment
 ///   -> inout out  bf16 [M, N] rows         # rows without a group stay as they are
 ///   param         a_sf_layout {row_major, col_major_tma} = row_major
+///   param         alignment int >= 1 = 128 # a multiple of 128 promises one group in 128 rows of m_indices
+///   need          alignment <= 2147483647
 ///   limit         M <= 2130706431
 ///   limit         N <= 2130706431
 ///   limit         K <= 2130706431
@@ -1658,8 +1661,10 @@ struct GemmFp8Grouped {
   TensorView b = {};
   TensorView b_sf = {};
   TensorView m_indices = {};
+  TensorView psum = {};
   TensorView out = {};
   SfLayout a_sf_layout = SfLayout::row_major;
+  int64_t alignment = 128;
 };
 TESSERA_API void gemm_fp8_grouped(const GemmFp8Grouped& call, Stream stream);
 

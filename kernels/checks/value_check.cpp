@@ -57,6 +57,19 @@ void require_values(const ArgCheck& check, std::string_view name, const TensorVi
   }
 }
 
+void require_ends(const ArgCheck& check, std::string_view name, const TensorView& view,
+                  int64_t highest) {
+  if (!values_are_checked(view)) return;
+  int64_t lowest = 0;
+  for (int64_t i = 0; i < view.size(); ++i) {
+    const int64_t end = integer_at(view, i);
+    check.require(end >= lowest && end <= highest, name, out_of_range(name),
+                  std::to_string(lowest) + " .. " + std::to_string(highest),
+                  std::to_string(end) + " at " + to_string(Dims{i}));
+    lowest = end;
+  }
+}
+
 UncheckedValues::UncheckedValues()
     : before_(std::exchange(jit::call_context().takes_any_values, true)) {}
 UncheckedValues::~UncheckedValues() {

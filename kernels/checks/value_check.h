@@ -27,6 +27,11 @@ void require_values(const ArgCheck& check, std::string_view name, const TensorVi
                     int64_t lowest, int64_t highest,
                     const std::function<bool(int64_t)>& counts = {});
 
+/// Throws an argument error naming the tensor unless its elements ascend from at least 0 to at most `highest`, or its
+/// values are not checked. They are the ends of ranges, as psum.
+void require_ends(const ArgCheck& check, std::string_view name, const TensorView& view,
+                  int64_t highest);
+
 /// The text that a kernel reports about such a tensor, also used by require_values.
 ///
 /// Example: k.report_unless(size > 0, out_of_range("vocab_sizes"));

@@ -59,6 +59,36 @@ void shift(HostTensor& scales) {
   for (int64_t i = scales.size() - 1; i > 0; --i) scales.set_bits(i, scales.bits(i - 1));
 }
 
+/// Mistakes about the rows that psum and alignment give to groups.
+void check_group_mutants() {
+  const auto misread = [](const std::function<void(HostTensors&, Params&)>& mistake) {
+    CHECK(is_caught_misled("gemm_fp8_grouped", gemm_fp8_grouped_cases(), mistake));
+  };
+  misread([](HostTensors& in, Params& params) {  // groups follow each other without padding
+    if (in.contains("psum")) params["alignment"] = int64_t{1};
+  });
+  misread([](HostTensors& in, Params& params) {  // the alignment is always 128
+    if (in.contains("psum")) params["alignment"] = int64_t{128};
+  });
+  misread([](HostTensors& in, Params&) {  // a group ends one row later
+    for (int64_t g = 0; in.contains("psum") && g < in["psum"].size(); ++g) {
+      in["psum"].set_value(g, in["psum"].value(g) + 1);
+    }
+  });
+  misread([](HostTensors& in, Params&) {  // only 32 groups count
+    for (int64_t g = 32; in.contains("psum") && g < in["psum"].size(); ++g) {
+      in["psum"].set_value(g, in["psum"].value(31));
+    }
+  });
+  misread([](HostTensors& in, Params& params) {  // a tile of 64 rows has the first group of its ids
+    if (!in.contains("m_indices") || !params.contains("alignment")) return;
+    HostTensor& ids = in["m_indices"];
+    for (int64_t row = 0; row < ids.size(); ++row) {
+      if (ids.value(row) >= 0) ids.set_value(row, ids.value(row / 64 * 64));
+    }
+  });
+}
+
 /// The message of values that a CPU call refuses.
 std::string refusal(const std::string& op, const HostTensors& inputs) {
   try {
@@ -227,6 +257,7 @@ TEST_CASE("the gemm_fp8 tests catch every mutant", "[gemm][mutants]") {
         HostTensor& groups = in["m_indices"];  // the group of the first rows for all
         for (int64_t i = 1; i < groups.size(); ++i) groups.set_bits(i, groups.bits(0));
       }));
+  check_group_mutants();
   CHECK(is_caught_misled("gemm_fp8_masked", gemm_fp8_masked_cases(), [](HostTensors& in, Params&) {
     HostTensor& counts = in["masked_m"];  // one row more
     for (int64_t i = 0; i < counts.size(); ++i) counts.set_value(i, counts.value(i) + 1);
@@ -275,6 +306,59 @@ TEST_CASE("gemm_fp8_grouped explains wrong arguments", "[gemm][gemm_fp8_grouped]
         "tessera: gemm_fp8_grouped: argument 'm_indices' has several groups in 128 rows\n"
         "  expected  1 as at [0], or -1\n"
         "  got       0 at [3]");
+}
+
+TEST_CASE("gemm_fp8_grouped takes either m_indices or psum", "[gemm][gemm_fp8_grouped][errors]") {
+  HostTensors inputs = grouped_inputs();
+  inputs["psum"] = tensor_of(DType::i32, {3}, {1, 3, 5});
+  CHECK(outputs_error("gemm_fp8_grouped", inputs, {}) ==
+        "tessera: gemm_fp8_grouped: argument 'm_indices' goes with other arguments only\n"
+        "  expected  a tensor only where not psum\n"
+        "  got       psum of i32");
+  inputs.erase("m_indices");
+  CHECK(outputs_error("gemm_fp8_grouped", inputs, {}) == "no error");
+  CHECK(outputs_error("gemm_fp8_grouped", inputs, {{"alignment", int64_t{0}}}) ==
+        "tessera: gemm_fp8_grouped: parameter 'alignment' has a wrong value\n"
+        "  expected  int >= 1\n"
+        "  got       0");
+  CHECK(outputs_error("gemm_fp8_grouped", with(inputs, "psum", tensor_of(DType::i32, {2}, {1, 5})),
+                      {}) ==
+        "tessera: gemm_fp8_grouped: argument 'psum' has the wrong shape\n"
+        "  expected  i32[3]   (G = 3 from b dim 0)\n"
+        "  got       i32[2] on cpu");
+  inputs.erase("psum");
+  CHECK(outputs_error("gemm_fp8_grouped", inputs, {}) ==
+        "tessera: gemm_fp8_grouped: argument 'm_indices' is missing\n"
+        "  expected  a tensor named m_indices where not psum\n"
+        "  got       no psum");
+}
+
+TEST_CASE("psum, small groups and 128 rows per group give a row equal bits",
+          "[gemm][gemm_fp8_grouped]") {
+  const int64_t rows = 300, depth = 272, columns = 136, groups = 3, parts = 3;
+  const HostTensor b = random_tensor(DType::e4m3, {groups, columns, depth}, Values::normal, 2);
+  const HostTensor b_sf = random_tensor(DType::f32, {groups, 2, parts}, Values::uniform, 4);
+  const HostTensor a = random_tensor(DType::e4m3, {rows, depth}, Values::normal, 1);
+  const HostTensor a_sf = random_tensor(DType::f32, {rows, parts}, Values::uniform, 3);
+  const std::vector<double> ends = {100, 256, 300};  // groups begin at 0, 128 and 256
+  const auto run = [&](const std::string& name, const HostTensor& tensor, int64_t alignment) {
+    return op_runner("gemm_fp8_grouped", Device::cpu())(
+               {{"a", a},
+                {"a_sf", a_sf},
+                {"b", b},
+                {"b_sf", b_sf},
+                {name, tensor},
+                {"out", tensor_of(DType::bf16, {rows, columns}, {-7})}},
+               {{"alignment", alignment}})
+        .at("out");
+  };
+  const HostTensor ids = tensor_by(DType::i32, {rows}, [&](int64_t row) {
+    return row < 100 ? 0.0 : row < 128 ? -1.0 : row < 256 ? 1.0 : 2.0;
+  });
+  const HostTensor want = run("m_indices", ids, 128);
+  CHECK(run("psum", tensor_of(DType::i32, {groups}, ends), 128).raw() == want.raw());
+  CHECK(run("m_indices", ids, 4).raw() == want.raw());
+  CHECK(run("m_indices", ids, 1).raw() == want.raw());
 }
 
 TEST_CASE("a grouped product takes the experts of a mapping as they are",

@@ -87,9 +87,10 @@ TEST_CASE("every tile of a product compiles for sm_90a without spills", "[gemm][
                  tile);
     }
     using kernels::gemm::Groups;
-    for (const Groups groups : {Groups::one, Groups::by_rows, Groups::masked}) {
+    for (const Groups groups :
+         {Groups::one, Groups::by_rows, Groups::masked, Groups::by_ids, Groups::by_ends}) {
       if (is_f32 != 0 && groups != Groups::one) continue;
-      if (by_engine != 0 && groups == Groups::masked) continue;
+      if (by_engine != 0 && groups != Groups::one && groups != Groups::by_rows) continue;
       for (const Tile& tile : kernels::gemm::fp8_tiles(groups)) {
         const int out_vector = is_f32 != 0 ? 4 : 8;
         CAPTURE(static_cast<int>(groups), by_engine);

@@ -104,28 +104,45 @@ HostTensor gemm_fp8_block(const ScaledOperands& operands, DType out_dtype) {
   return out;
 }
 
-HostTensor gemm_fp8_grouped(const ScaledOperands& operands, const HostTensor& m_indices,
+HostTensor gemm_fp8_grouped(const ScaledOperands& operands, const std::vector<int64_t>& groups,
                             HostTensor out) {
   const ScaledProduct product(operands);
-  const int64_t groups = operands.b.shape()[0], columns = product.columns();
-  const int64_t rows = out.shape()[0];
-  for (int64_t first = 0; first < rows; first += 128) {
-    const int64_t end = std::min<int64_t>(first + 128, rows);
-    std::set<int64_t> ids;
-    for (int64_t row = first; row < end; ++row) {
-      ids.insert(static_cast<int64_t>(m_indices.value(row)));
-    }
-    ids.erase(-1);
-    // Several groups, or one that b lacks: no row is written.
-    if (ids.size() != 1 || *ids.begin() < 0 || *ids.begin() >= groups) continue;
-    for (int64_t row = first; row < end; ++row) {
-      if (m_indices.value(row) < 0) continue;
-      for (int64_t column = 0; column < columns; ++column) {
-        store(out, row * columns + column, product(row, *ids.begin(), column));
-      }
-    }
+  const int64_t columns = product.columns();
+  for (int64_t i = 0; i < out.size(); ++i) {
+    const int64_t group = groups[static_cast<size_t>(i / columns)];
+    if (group < 0 || group >= operands.b.shape()[0]) continue;
+    store(out, i, product(i / columns, group, i % columns));
   }
   return out;
+}
+
+std::vector<int64_t> groups_by_ids(const HostTensor& m_indices, int64_t alignment) {
+  std::vector<int64_t> groups;
+  for (int64_t row = 0; row < m_indices.size(); ++row) {
+    groups.push_back(static_cast<int64_t>(m_indices.value(row)));
+  }
+  if (alignment % 128 != 0) return groups;
+  for (size_t first = 0; first < groups.size(); first += 128) {
+    const auto begin = groups.begin() + static_cast<std::ptrdiff_t>(first);
+    const auto end =
+        groups.begin() + static_cast<std::ptrdiff_t>(std::min(first + 128, groups.size()));
+    std::set<int64_t> ids(begin, end);
+    ids.erase(-1);
+    if (ids.size() > 1) std::fill(begin, end, -1);
+  }
+  return groups;
+}
+
+std::vector<int64_t> groups_by_ends(const HostTensor& psum, int64_t alignment, int64_t rows) {
+  std::vector<int64_t> groups(static_cast<size_t>(rows), -1);
+  int64_t end = 0;
+  for (int64_t g = 0; g < psum.size(); ++g) {
+    const int64_t start = (end + alignment - 1) / alignment * alignment;
+    end = std::max(end, static_cast<int64_t>(psum.value(g)));
+    for (int64_t row = start; row < std::min(end, rows); ++row)
+      groups[static_cast<size_t>(row)] = g;
+  }
+  return groups;
 }
 
 HostTensor gemm_fp8_masked(const ScaledOperands& operands, const HostTensor& masked_m,
@@ -185,8 +202,12 @@ Runner gemm_runner(const std::string& op) {
     };
   }
   if (op == "gemm_fp8_grouped") {
-    return [=](const HostTensors& in, const kernels::Params&) {
-      return HostTensors{{"out", gemm_fp8_grouped(scaled(in), in.at("m_indices"), in.at("out"))}};
+    return [=](const HostTensors& in, const kernels::Params& params) {
+      const auto alignment = param<int64_t>(params, "alignment", 128);
+      const std::vector<int64_t> groups =
+          in.contains("psum") ? groups_by_ends(in.at("psum"), alignment, in.at("out").shape()[0])
+                              : groups_by_ids(in.at("m_indices"), alignment);
+      return HostTensors{{"out", gemm_fp8_grouped(scaled(in), groups, in.at("out"))}};
     };
   }
   if (op == "gemm_fp8_k_grouped") {

@@ -2,6 +2,7 @@
 // Matrix products by definition, with the sums of the tensor cores of sm_90.
 
 #include <span>
+#include <vector>
 
 #include "tests/reference/ops.h"
 #include "tests/support/host_tensor.h"
@@ -28,13 +29,19 @@ struct ScaledOperands {
 /// gemm_fp8_block: out_dtype [M, N] of matrices without the first dimension.
 test::HostTensor gemm_fp8_block(const ScaledOperands& operands, DType out_dtype);
 
-/// gemm_fp8_grouped: row m by the matrix m_indices[m / 128 * 128] of b. Where that is none of 0 .. G - 1,
-/// `out` stays.
+/// gemm_fp8_grouped: row m by the matrix groups[m] of b; where that is none of 0 .. G - 1, `out` stays.
 ///
-///   m_indices   i32 [M]
-///   out         bf16 [M, N]
-test::HostTensor gemm_fp8_grouped(const ScaledOperands& operands, const test::HostTensor& m_indices,
-                                  test::HostTensor out);
+///   out   bf16 [M, N]
+test::HostTensor gemm_fp8_grouped(const ScaledOperands& operands,
+                                  const std::vector<int64_t>& groups, test::HostTensor out);
+
+/// The groups of rows by m_indices, i32 [M]. Where `alignment` is a multiple of 128, rows of 128 that name several
+/// groups have none.
+std::vector<int64_t> groups_by_ids(const test::HostTensor& m_indices, int64_t alignment);
+
+/// The groups of rows by psum, i32 [G]: group g has the rows from the end of the group before, rounded up to a
+/// multiple of `alignment`, to psum[g]. An end below the one before counts as that one.
+std::vector<int64_t> groups_by_ends(const test::HostTensor& psum, int64_t alignment, int64_t rows);
 
 /// gemm_fp8_masked: rows below masked_m[g] of matrix g by matrix g of b; the others of `out` stay.
 ///

@@ -31,11 +31,15 @@ int32_t vector_of(const TensorView& stack) {
   return static_cast<int32_t>(common_vector(stack, kWidest / bytes(stack.dtype)));
 }
 
-/// The rows to expect in a matrix of out.
-int64_t rows_to_expect(const Call& c, Groups groups) {
-  if (groups != Groups::masked) return c["M"];
+/// The matrices of rows that tiles divide, and the rows to expect in one.
+struct Slabs {
+  int64_t count, rows;
+};
+Slabs slabs_to_expect(const Call& c, Groups groups) {
+  if (groups == Groups::by_ends) return {c["G"], (c["M"] + c["G"] - 1) / c["G"]};
+  if (groups != Groups::masked) return {1, c["M"]};
   const int64_t expected = c.i32("expected_m");
-  return expected > 0 ? std::min(expected, c["Mmax"]) : c["Mmax"];
+  return {c["G"], expected > 0 ? std::min(expected, c["Mmax"]) : c["Mmax"]};
 }
 
 }  // namespace
@@ -54,11 +58,11 @@ void add_fp8(const Call& c, Launches& go, Groups groups) {
   s.n_multiple = multiple_of(c["N"], kWidest / bytes(out.dtype));
   const bool is_aligned = s.a_vector == kWidest && s.b_vector == kWidest;
   const bool by_roles = s.has_depth != 0 && is_aligned && jit::has_wgmma(c.device());
-  const int64_t rows = rows_to_expect(c, groups);
-  s.tile =
-      by_roles ? soonest(out.shape[0], rows, c["N"], fp8_tiles(groups), kFp8Fixed) : kPipelined;
+  const Slabs slabs = slabs_to_expect(c, groups);
+  s.tile = by_roles ? soonest(slabs.count, slabs.rows, c["N"], fp8_tiles(groups), kFp8Fixed)
+                    : kPipelined;
   const bool by_engine = is_written_by_engine(s.tile, out, s.out_vector, c["K"]);
-  s.by_engine = by_engine && groups != Groups::masked ? 1 : 0;
+  s.by_engine = by_engine && (groups == Groups::one || groups == Groups::by_rows) ? 1 : 0;
   // Tensor copies know where a matrix ends; other copies take vectors that lie wholly inside.
   s.k_multiple = by_roles || s.has_depth == 0 ? 1 : multiple_of(c["K"], kWidest);
   go.add(build_fp8, s,
@@ -67,12 +71,18 @@ void add_fp8(const Call& c, Launches& go, Groups groups) {
                       {"b", b},
                       {"b_sf", scales_as_stack(c.given("b_sf"))},
                       {"out", out}},
-          .scalars = {{"groups", groups == Groups::by_rows ? c.i32("G") : 1}}});
+          .scalars = {{"groups", groups == Groups::one ? 1 : c.i32("G")}}});
+}
+
+Groups groups_of_rows(const Call& c) {
+  if (c.has("psum")) return Groups::by_ends;
+  return c["alignment"] % kRowsOfGroup == 0 ? Groups::by_rows : Groups::by_ids;
 }
 
 void require_groups_of_rows(const Call& c) {
+  if (c.has("psum")) return require_ends(c.check(), "psum", c.given("psum"), c["M"]);
   const TensorView& groups = c.given("m_indices");
-  if (!values_are_checked(groups)) return;
+  if (!values_are_checked(groups) || groups_of_rows(c) != Groups::by_rows) return;
   int64_t named_by = -1;  // the first row that has a group, of those around `row`
   for (int64_t row = 0; row < c["M"]; ++row) {
     if (row % kRowsOfGroup == 0) named_by = -1;

@@ -23,6 +23,9 @@ bool overlaps(const Tile& t) {
 RoleRegisters registers_of(const Fp8Spec& s) {
   if (!overlaps(s.tile)) return {32, 160};  // all that four groups of warps can have
   // With less the groups that multiply spill.
+  if (s.groups == Groups::by_ids) {
+    return multipliers(s.tile) == 1 ? RoleRegisters{40, 248} : RoleRegisters{24, 240};
+  }
   if (s.by_engine != 0 && multipliers(s.tile) == 1) {
     return {40, s.groups == Groups::by_rows ? 248 : 240};  // the ids of a group
   }

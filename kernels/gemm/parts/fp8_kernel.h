@@ -12,7 +12,9 @@ namespace tessera::kernels::gemm {
 enum class Groups : int32_t {
   one,      // all rows the only one
   by_rows,  // every 128 rows one that m_indices names; rows of -1 have none and stay as they are in out
-  masked,  // matrix g of `a` matrix g; rows from masked_m[g] on are padding and stay as they are
+  masked,   // matrix g of `a` matrix g; rows from masked_m[g] on are padding and stay as they are
+  by_ids,   // every row the one that m_indices names; a tile is computed once for each group in it
+  by_ends,  // the rows of group g, which psum ends; padding between groups stays as it is
 };
 
 /// Rows that have one group, but for those without.

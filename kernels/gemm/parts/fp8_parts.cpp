@@ -17,7 +17,9 @@ Fp8Parts::Fp8Parts(dsl::Builder& k, const Fp8Spec& s) : k_(k), s_(s) {
   n_ = k_.dim("n", {.multiple_of = s.n_multiple});
   if (s.groups == Groups::masked) {
     slabs_ = groups_ = k_.dim("groups");
-  } else if (s.groups == Groups::by_rows) {
+  } else if (s.groups == Groups::by_ends) {
+    groups_ = k_.dim("groups");
+  } else if (has_ids()) {
     groups_ = s.has_depth != 0 ? k_.dim("groups") : k_.scalar("groups", DType::i32);
   }
   if (s.has_depth != 0) {
@@ -28,8 +30,9 @@ Fp8Parts::Fp8Parts(dsl::Builder& k, const Fp8Spec& s) : k_(k), s_(s) {
     a_sf_ = scales("a_sf", {slabs_, m_, parts});
     b_sf_ = scales("b_sf", {groups_, column_parts, parts});
   }
-  if (s.groups == Groups::by_rows) m_indices_ = k_.input("m_indices", DType::i32, {m_});
+  if (has_ids()) m_indices_ = k_.input("m_indices", DType::i32, {m_});
   if (s.groups == Groups::masked) masked_m_ = k_.input("masked_m", DType::i32, {groups_});
+  if (s.groups == Groups::by_ends) ends_.emplace(k_, groups_, m_);
   out_ = matrices("out", out_dtype(), {slabs_, m_, n_}, s.out_vector);
 }
 
@@ -51,9 +54,13 @@ Ref Fp8Parts::scales(const std::string& name, std::vector<dsl::Arg> shape) {
 
 std::vector<Value> Fp8Parts::ids_around(const Value& row, std::vector<Value>& exist) {
   // Each lane looks at four rows, so the 128 ids cost the latency of one.
-  auto first = k_.let("first_of_group", row / kRowsOfGroup * kRowsOfGroup);
+  return ids_from(k_.let("first_of_group", row / kRowsOfGroup * kRowsOfGroup), kRowsOfGroup, exist);
+}
+
+std::vector<Value> Fp8Parts::ids_from(const Value& first, int32_t count,
+                                      std::vector<Value>& exist) {
   std::vector<Value> ids;
-  for (int32_t i = 0; i < kRowsOfGroup; i += kLanes) {
+  for (int32_t i = 0; i < count; i += kLanes) {
     auto at = k_.let("row_of_id", first + i + k_.lane());
     exist.push_back(at < m_);
     ids.push_back(k_.let("id", select(exist.back(), (*m_indices_)(at), -1)));
@@ -83,8 +90,12 @@ Fp8Parts::RowGroup Fp8Parts::group_of(const Value& row) {
 }
 
 Value Fp8Parts::is_whole(const Place& at) {
-  if (s_.groups == Groups::masked) return at.row + s_.tile.rows <= at.rows;
+  if (!has_ids()) return at.row + s_.tile.rows <= at.rows;
   std::vector<Value> exist;
+  if (s_.groups == Groups::by_ids) {
+    const std::vector<Value> ids = ids_from(at.row, s_.tile.rows, exist);
+    return of_all_ids(ids.size(), [&](size_t i) { return ids[i] == at.group || !exist[i]; });
+  }
   const std::vector<Value> ids = ids_around(at.row, exist);
   return of_all_ids(ids.size(), [&](size_t i) { return ids[i] >= 0 || !exist[i]; });
 }
@@ -129,8 +140,35 @@ void Fp8Parts::each_masked_tile(const std::function<void(const Place&)>& body) {
   k_.serial(block_, total, body_of, blocks_);
 }
 
+void Fp8Parts::each_tile_of_ids(const std::function<void(const Place&)>& body) {
+  const auto tile = [&](const Value& down, const Value& across) {
+    auto row = k_.let("first_row", down * s_.tile.rows);
+    auto before = k_.var(DType::i32, -1, "group_before");
+    k_.loop([&] {
+      std::vector<Value> exist;
+      const std::vector<Value> ids = ids_from(row, s_.tile.rows, exist);
+      k_.report_unless(
+          of_all_ids(ids.size(), [&](size_t i) { return ids[i] >= -1 && ids[i] < groups_; }),
+          out_of_range("m_indices"));
+      Value least = groups_;
+      for (const Value& id : ids) least = min(least, select(id > before, id, groups_));
+      auto group = k_.let("group", k_.uniform(k_.warp_min(least)));
+      k_.break_if(group >= groups_);
+      body({dsl::i32(0), row, m_, group, across});
+      before = group;
+    });
+  };
+  k_.persistent({tiles_down(), tiles_across()}, tile, {.group = 8, .share = 0});
+}
+
 void Fp8Parts::each_tile(const std::function<void(const Place&)>& body) {
   if (s_.groups == Groups::masked) return each_masked_tile(body);
+  if (s_.groups == Groups::by_ids) return each_tile_of_ids(body);
+  if (s_.groups == Groups::by_ends) {
+    return ends_->each(block_, blocks_, s_.tile.rows, tiles_across(), [&](const PsumTile& t) {
+      body({dsl::i32(0), t.row, t.end, t.group, t.across});
+    });
+  }
   const int32_t rows_of_tile = s_.tile.rows;
   const auto tile = [&](const Value& down, const Value& across) {
     auto row = down * rows_of_tile;
@@ -177,8 +215,10 @@ void Fp8Parts::write(const Place& at, const Ref& sum, const std::optional<Ref>& 
   if (s_.groups == Groups::one) return whole();
   k_.if_else(is_whole(at), whole, [&] {
     k_.parallel({rows, columns}, [&](Value r, Value c) {
-      const Value counts =
-          s_.groups == Groups::masked ? at.row + r < at.rows : (*m_indices_)(at.row + r) >= 0;
+      const auto id = [&] { return (*m_indices_)(at.row + r); };
+      const Value counts = s_.groups == Groups::by_rows  ? id() >= 0
+                           : s_.groups == Groups::by_ids ? id() == at.group
+                                                         : at.row + r < at.rows;
       k_.if_(counts, [&] { (*out_)(at.slab, at.row + r, column + c) = from(r, c); });
     });
   });

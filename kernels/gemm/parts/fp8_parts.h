@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/gemm/parts/fp8_kernel.h"
+#include "kernels/gemm/parts/psum_tiles.h"
 
 namespace tessera::kernels::gemm {
 
@@ -46,10 +47,14 @@ class Fp8Parts {
   void write(const Place& at, const dsl::Ref& sum, const std::optional<dsl::Ref>& through);
 
  private:
+  /// Each tile once for each group that its rows name, ascending.
+  void each_tile_of_ids(const std::function<void(const Place&)>& body);
   /// The tiles of the rows that count, group after group: blocks take them in turn, so all have as many, but for one.
   void each_masked_tile(const std::function<void(const Place&)>& body);
   /// Rows of a group that count.
   dsl::Value rows_of(const dsl::Value& group);
+  /// True if m_indices names groups.
+  bool has_ids() const { return s_.groups == Groups::by_rows || s_.groups == Groups::by_ids; }
   /// The group of the kRowsOfGroup rows around a tile.
   struct RowGroup {
     dsl::Value group, exists;  // exists: one of b
@@ -60,6 +65,9 @@ class Fp8Parts {
   dsl::Value is_whole(const Place& at);
   /// The ids of the kRowsOfGroup rows around `row`, each lane's own, -1 beyond the last row.
   std::vector<dsl::Value> ids_around(const dsl::Value& row, std::vector<dsl::Value>& exist);
+  /// The same of `count` rows from `first` on.
+  std::vector<dsl::Value> ids_from(const dsl::Value& first, int32_t count,
+                                   std::vector<dsl::Value>& exist);
   /// True if holds(i) for each id of each lane.
   dsl::Value of_all_ids(size_t ids, const std::function<dsl::Value(size_t i)>& holds);
   DType out_dtype() const { return s_.is_f32 != 0 ? DType::f32 : DType::bf16; }
@@ -70,6 +78,7 @@ class Fp8Parts {
   const Fp8Spec s_;
   dsl::Value block_, blocks_, m_, n_, depth_, slabs_ = dsl::i32(1), groups_ = dsl::i32(1);
   std::optional<dsl::Ref> a_, b_, a_sf_, b_sf_, m_indices_, masked_m_, out_;
+  std::optional<PsumTiles> ends_;
 };
 
 }  // namespace tessera::kernels::gemm

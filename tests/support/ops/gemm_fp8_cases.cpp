@@ -123,6 +123,70 @@ OpCase with_padding(OpCase test, int64_t first, int64_t end) {
   return test;
 }
 
+/// The groups of `alignment` rows after one another by m_indices, rows of the rest of a group -1.
+OpCase by_ids(const Size& s, int64_t groups, int64_t alignment, const std::vector<double>& of_rows,
+              const char* layout = "row_major") {
+  OpCase test = grouped(s, groups, {0}, layout, 3);
+  test.label = fmt::format("M={} N={} K={} G={} alignment {} of rows {} {}", s.m, s.n, s.k, groups,
+                           alignment, fmt::format("{}", fmt::join(of_rows, ",")), layout);
+  test.inputs["m_indices"] = tensor_of(DType::i32, {s.m}, of_rows);
+  test.params["alignment"] = alignment;
+  return test;
+}
+
+OpCase by_ends(const Size& s, int64_t alignment, const std::vector<double>& psum,
+               const char* layout = "row_major") {
+  const auto groups = static_cast<int64_t>(psum.size());
+  OpCase test = grouped(s, groups, {0}, layout, s.a_padding > 0 ? 5 : 0);
+  test.label = fmt::format("M={} N={} K={} alignment {} psum {} {}", s.m, s.n, s.k, alignment,
+                           fmt::format("{}", fmt::join(psum, ",")), layout);
+  test.inputs.erase("m_indices");
+  test.inputs["psum"] = tensor_of(DType::i32, {groups}, psum);
+  test.params["alignment"] = alignment;
+  return test;
+}
+
+/// Rows outside of the groups of psum are NaN, which no other row may see.
+OpCase with_poison(OpCase test, const std::vector<int64_t>& rows) {
+  test.label += ", padding NaN";
+  HostTensor& a = test.inputs["a"];
+  const int64_t depth = a.shape()[1], parts = blocks_of(depth);
+  for (const int64_t row : rows) {
+    for (int64_t k = 0; k < depth; ++k) a.set_value(row * depth + k, kNan);
+    for (int64_t p = 0; p < parts; ++p) test.inputs["a_sf"].set_value(row * parts + p, kNan);
+  }
+  return test;
+}
+
+/// Forms whose tiles hold several groups, by ids and by ends.
+void add_small_groups(std::vector<OpCase>& cases) {
+  cases.push_back(by_ids({150, 40, 144}, 3, 1, {2, 0, 1, -1}));
+  cases.push_back(by_ids({150, 40, 144}, 3, 8,
+                         {1, 1, 1, 1, 1, -1, -1, -1, 0, 0, 0, 0, -1, -1, -1, -1, -1, -1},
+                         "col_major_tma"));
+  cases.push_back(by_ids({70, 136, 37, 4}, 40, 24, {39, 39, -1, 0}));
+  cases.push_back(by_ids({20, 8, 32}, 2, 4, {-1}));       // nothing to do
+  cases.push_back(by_ids({20, 8, 0}, 2, 4, {1, -1, 0}));  // zeros
+  cases.push_back(by_ids({20, 8, 32}, 2, 4, {1, 2, -2, 0, 2147483647}));
+  for (const char* layout : {"row_major", "col_major_tma"}) {
+    cases.push_back(by_ends({150, 40, 144}, 8, {3, 3, 24, 139}, layout));
+    cases.push_back(by_ends({300, 24, 37, 11}, 128, {100, 100, 290}, layout));
+  }
+  cases.push_back(by_ends({150, 136, 272}, 1, {1, 2, 66, 66, 150}));
+  std::vector<double> many;  // more than a warp looks at at once
+  for (int64_t g = 0; g < 70; ++g) many.push_back(static_cast<double>(g / 2 * 4 + g % 2));
+  cases.push_back(by_ends({140, 8, 32}, 1, many));
+  cases.push_back(with_poison(by_ends({40, 24, 160}, 16, {5, 20, 33}), {5, 15, 20, 31, 33, 39}));
+  cases.push_back(by_ends({20, 8, 32}, 4, {0, 0}));  // nothing to do
+  cases.push_back(by_ends({20, 8, 32}, 4, {}));      // no group at all
+  cases.push_back(by_ends({20, 8, 0}, 4, {3, 18}));  // zeros
+  cases.push_back(by_ends({0, 8, 32}, 4, {0, 0}));
+  cases.push_back(by_ends({20, 0, 32}, 4, {3, 18}));
+  // Ends that do not ascend, lie below 0 or beyond the rows, are cut; the largest alignment.
+  cases.push_back(by_ends({40, 8, 32}, 8, {-5, 10, 3, 20, 2147483647, 30}));
+  cases.push_back(by_ends({40, 8, 32}, 2147483647, {7, 20, 2147483647}));
+}
+
 OpCase masked(const Size& s, const std::vector<double>& counts, bool scales_by_column = false) {
   const auto groups = static_cast<int64_t>(counts.size());
   OpCase test;
@@ -235,6 +299,10 @@ std::vector<OpCase> gemm_fp8_grouped_cases() {
   several.label += ", two groups in 128 rows";
   several.inputs["m_indices"].set_value(127, 1);
   cases.push_back(several);
+  several.label += ", which the alignment allows";
+  several.params["alignment"] = int64_t{64};
+  cases.push_back(several);
+  add_small_groups(cases);
   return cases;
 }
 

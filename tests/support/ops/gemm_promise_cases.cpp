@@ -21,6 +21,15 @@ PromiseCase grouped(const std::string& label, const std::vector<double>& of_rows
           refusal};
 }
 
+PromiseCase by_ends(const std::string& label, const std::vector<double>& psum,
+                    const std::string& refusal) {
+  PromiseCase test = grouped(label, {0, 0, 0}, refusal);
+  test.inputs.erase("m_indices");
+  test.inputs["psum"] = tensor_of(DType::i32, {2}, psum);
+  test.params["alignment"] = int64_t{2};
+  return test;
+}
+
 PromiseCase masked(const std::string& label, double count, const std::string& refusal) {
   return {label,
           "gemm_fp8_masked",
@@ -97,6 +106,19 @@ std::vector<PromiseCase> gemm_promise_cases() {
               "  expected  1 as at [1], or -1\n"
               "  got       0 at [3]"),
       grouped("rows without a group before, between and after", {-1, 1, -1, 1, -1}, ""),
+      by_ends("ascending ends", {1, 3}, ""),
+      by_ends("an end beyond the rows", {1, 4},
+              "tessera: gemm_fp8_grouped: argument 'psum' has a value out of range\n"
+              "  expected  1 .. 3\n"
+              "  got       4 at [1]"),
+      by_ends("an end before the one before", {2, 1},
+              "tessera: gemm_fp8_grouped: argument 'psum' has a value out of range\n"
+              "  expected  2 .. 3\n"
+              "  got       1 at [1]"),
+      by_ends("an end below 0", {-1, 1},
+              "tessera: gemm_fp8_grouped: argument 'psum' has a value out of range\n"
+              "  expected  0 .. 3\n"
+              "  got       -1 at [0]"),
       masked("all rows", 3, ""),
       masked("no row", 0, ""),
       masked("more rows than there are", 4,

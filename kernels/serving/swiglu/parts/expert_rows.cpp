@@ -1,7 +1,6 @@
 #include "kernels/serving/swiglu/parts/expert_rows.h"
 
 #include <functional>
-#include <string>
 
 #include "kernels/checks/value_check.h"
 
@@ -45,16 +44,7 @@ void ExpertRows::report(const Value& rows, int threads) const {
 }
 
 void require_expert_rows(const Call& c) {
-  if (!c.has("psum") || !values_are_checked(c.given("psum"))) return;
-  const TensorView& psum = c.given("psum");
-  int64_t least = 0;
-  for (int64_t e = 0; e < psum.size(); ++e) {
-    const int64_t end = integer_at(psum, e);
-    c.need(end >= least && end <= c["P"], "psum", out_of_range("psum"),
-           std::to_string(least) + " .. " + std::to_string(c["P"]),
-           std::to_string(end) + " at " + to_string(Dims{e}));
-    least = end;
-  }
+  if (c.has("psum")) require_ends(c.check(), "psum", c.given("psum"), c["P"]);
 }
 
 }  // namespace tessera::kernels::serving
