@@ -1790,6 +1790,25 @@ void slot_plan(const SlotPlan& call, Stream stream) {
           stream);
 }
 
+void moe_plan(const MoePlan& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(moe_plan_op));
+  call_op(op,
+          {{"topk_idx", call.topk_idx},
+           {"topk_weights", call.topk_weights},
+           {"num_tokens", call.num_tokens},
+           {"pos_to_pair", call.pos_to_pair},
+           {"pair_to_pos", call.pair_to_pos},
+           {"psum", call.psum},
+           {"counts", call.counts},
+           {"row_weights", call.row_weights},
+           {"m_indices", call.m_indices}},
+          {{"num_experts", call.num_experts},
+           {"alignment", call.alignment},
+           {"num_rows", call.num_rows},
+           {"save_m_indices", call.save_m_indices}},
+          stream);
+}
+
 void attention_fwd(const AttentionFwd& call, Stream stream) {
   static const OpInfo& op = table_of(parsed(attention_fwd_op));
   call_op(op,

@@ -2622,6 +2622,45 @@ struct SlotPlan {
 };
 TESSERA_API void slot_plan(const SlotPlan& call, Stream stream);
 
+/// rows of experts for the pairs of a routing, with true counts and ends
+///
+///   topk_idx         i32/i64 [T, K]      # an expert, or -1
+///   topk_weights?    f32 [T, K]
+///   num_tokens?      i32 [1]             # tokens from here on have no expert
+///   -> pos_to_pair   i32 [P]             # t * K + k of each row, -1 in padding; P is num_rows, or moe_rows(T, K, E, alignment)
+///   -> pair_to_pos   i32 [T, K]          # the row of each pair, -1 without one
+///   -> psum          i32 [E]             # the end of each expert's rows, which begin at a multiple of alignment
+///   -> counts        i32 [E]             # rows of each expert without padding
+///   -> row_weights?  f32 [P]             iff topk_weights  # 0 in padding
+///   -> m_indices?    i32 [P]             iff save_m_indices  # the expert of each row, -1 in padding
+///   param  num_experts int 1..1024
+///   param  alignment int >= 1
+///   param  num_rows int >= 0 = 0         # 0: as many as any ids need
+///   param  save_m_indices bool = false
+///   let    E = num_experts
+///   let    P = moe_rows()
+///   need   num_rows <= 2130706431
+///   need   alignment <= 2130706431 / E
+///   limit  T * K <= 16777216 on topk_idx "'topk_idx' has too many pairs"
+///   limit  T * K + (alignment - 1) * E <= 2130706431 on topk_idx "'topk_idx' has too many pairs"
+///   bucket T * K at 2049, 65537               # one block, one cluster, three kernels
+struct MoePlan {
+  TensorView topk_idx = {};
+  TensorView topk_weights = {};
+  TensorView num_tokens = {};
+  TensorView pos_to_pair = {};
+  TensorView pair_to_pos = {};
+  TensorView psum = {};
+  TensorView counts = {};
+  TensorView row_weights = {};
+  TensorView m_indices = {};
+  std::optional<int64_t> num_experts = {};  // must be given
+  std::optional<int64_t> alignment = {};  // must be given
+  int64_t num_rows = 0;
+  bool save_m_indices = false;
+};
+TESSERA_API void moe_plan(const MoePlan& call, Stream stream);
+
 /// softmax(scale * q k^T) v of each head, and its log of the sum of exponentials
 ///
 ///   q           bf16/f16 [B, Sq, h, dk] rows

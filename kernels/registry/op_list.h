@@ -99,6 +99,7 @@ OP(swiglu_bwd);
 OP(gather_pages);
 OP(paged_lengths);
 OP(slot_plan);
+OP(moe_plan);
 OP(attention_fwd);
 OP(attention_varlen_fwd);
 OP(attention_decode);

@@ -339,6 +339,16 @@ def test_the_number_of_sms_is_what_was_set():
             tessera.set_num_sms(wrong)
 
 
+def test_moe_rows_are_those_of_a_plan():
+    assert tessera.moe_rows(64, 6, 256, 8) == 2176
+    ids = np.array([[0, 2], [1, 1]], np.int32)
+    plan = tessera.moe_plan(ids, num_experts=3, alignment=4)
+    assert plan.pos_to_pair.shape == (tessera.moe_rows(2, 2, 3, 4),)
+    assert plan.counts.tolist() == [1, 2, 1] and plan.psum.tolist() == [1, 6, 9]
+    with pytest.raises(tessera.ArgumentError, match="moe_rows: argument 'alignment' is out of range"):
+        tessera.moe_rows(1, 1, 1, 0)
+
+
 def test_checked_is_left_as_it_was():
     with tessera.checked():
         with tessera.checked():

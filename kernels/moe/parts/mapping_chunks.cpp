@@ -12,10 +12,7 @@ constexpr int64_t kPairsPerLane = kPairsPerChunk / kThreads;
 
 class ChunkedMapping : ChunkTensors {
  public:
-  explicit ChunkedMapping(const MappingSpec& s)
-      : ChunkTensors(
-            s.phase == MappingPhase::count ? "get_fused_mapping_count" : "get_fused_mapping_place",
-            s) {}
+  explicit ChunkedMapping(const MappingSpec& s) : ChunkTensors(name_of(s), s) {}
 
   ir::Kernel build() {
     if (s_.phase == MappingPhase::count) {
@@ -27,6 +24,12 @@ class ChunkedMapping : ChunkTensors {
   }
 
  private:
+  static const char* name_of(const MappingSpec& s) {
+    const bool counts = s.phase == MappingPhase::count;
+    if (s.is_plan) return counts ? "moe_plan_count" : "moe_plan_place";
+    return counts ? "get_fused_mapping_count" : "get_fused_mapping_place";
+  }
+
   void load_chunk(const Value& chunk) {
     begin_ = k_.let("begin", begin_of(chunk));
     load_pairs(begin_, k_.let("end", begin_of(chunk + 1)), i32(kPairsPerLane), kPairsPerLane);
@@ -64,7 +67,7 @@ class ChunkedMapping : ChunkTensors {
     auto rounds = k_.let("rounds_of_padding", max(s_.experts - first + warps - 1, 0) / warps);
     k_.wait_for_previous_kernel();  // the code above reads only the caller's pairs
     k_.parallel({s_.experts}, [&](Value expert) {
-      starts(expert) = (*expert_start_)(expert) + (*token_topk_to_pos_)(begin_ + expert);
+      starts(expert) = start_of(expert) + (*token_topk_to_pos_)(begin_ + expert);
     });
     k_.serial(0, rounds, [&](Value i) { pad_expert(first + i * warps); });
     if (s_.fills) pad_rest(chunk);
@@ -75,17 +78,22 @@ class ChunkedMapping : ChunkTensors {
   void pad_expert(const Value& index) {
     auto expert = k_.let("expert", index);
     auto behind = k_.let("behind", (*expert_end_)(expert));
-    auto end =
-        k_.let("end_of_expert", (*expert_start_)(expert) + (*num_tokens_per_expert_)(expert));
-    k_.sync_warp();
-    k_.if_(k_.lane() == 0, [&] { (*expert_end_)(expert) = end; });
+    auto end = k_.let("end_of_expert",
+                      s_.is_plan ? aligned(behind)
+                                 : (*expert_start_)(expert) + (*num_tokens_per_expert_)(expert));
+    if (!s_.is_plan) {
+      k_.sync_warp();
+      k_.if_(k_.lane() == 0, [&] { (*expert_end_)(expert) = end; });
+    }
     pad(behind + k_.lane(), min(end, positions_), i32(32));
   }
 
   /// Pads after the last expert.
   void pad_rest(const Value& block) {
     const int64_t last = s_.experts - 1;
-    auto total = k_.let("total", (*expert_start_)(last) + (*num_tokens_per_expert_)(last));
+    auto total =
+        k_.let("total", s_.is_plan ? aligned((*expert_end_)(last))
+                                   : (*expert_start_)(last) + (*num_tokens_per_expert_)(last));
     pad(total + block * kThreads + k_.thread(), positions_, num_chunks_ * kThreads);
   }
 

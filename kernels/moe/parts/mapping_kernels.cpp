@@ -1,4 +1,4 @@
-// get_fused_mapping in one kernel. Every warp takes a run of pairs and numbers the pairs of each
+// get_fused_mapping or moe_plan in one kernel. Every warp takes a run of pairs and numbers the pairs of each
 // expert in registers and in its own row of a table. Thread e then adds up expert e over the warps of
 // its block and, through DSMEM, over the earlier blocks of the cluster.
 
@@ -18,7 +18,7 @@ constexpr int kWarps = kMappingThreads / 32;
 class OneKernel : MappingTensors {
  public:
   explicit OneKernel(const MappingSpec& s)
-      : MappingTensors("get_fused_mapping", s),
+      : MappingTensors(s.is_plan ? "moe_plan" : "get_fused_mapping", s),
         blocks_(s.phase == MappingPhase::cluster ? kMappingCluster : 1),
         per_thread_(s.phase == MappingPhase::cluster ? kClusterPairsPerThread
                                                      : kBlockPairsPerThread) {
@@ -95,12 +95,7 @@ class OneKernel : MappingTensors {
         (*ends_)(expert()) = end;
       }
     });
-    k_.if_(owns_expert() && rank_ == 0, [&] {
-      (*expert_start_)(expert()) = end - padded;
-      (*expert_end_)(expert()) = end;
-      k_.report_unless(end <= positions_, kTooFewPositions);
-      (*num_tokens_per_expert_)(expert()) = padded;
-    });
+    k_.if_(owns_expert() && rank_ == 0, [&] { write_range(expert(), end, padded, total); });
   }
 
   /// One warp of the cluster pads each expert.

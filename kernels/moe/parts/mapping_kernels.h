@@ -1,6 +1,7 @@
 #pragma once
-// A stable counting sort of (token, slot) pairs by expert, each expert's range padded.
+// A stable counting sort of (token, slot) pairs by expert, each expert's range padded: get_fused_mapping and moe_plan.
 
+#include <array>
 #include <vector>
 
 #include "dsl/ir/tile.h"
@@ -41,13 +42,22 @@ struct MappingSpec {
   int32_t experts, topk;
   MappingPhase phase;
   bool has_pairs, has_positions;
-  bool fills;  // also writes the positions after the last expert
+  bool fills;            // also writes the positions after the last expert
+  bool is_plan = false;  // the outputs of moe_plan
+  // The rest belongs to moe_plan.
+  bool has_narrow_ids = false;  // i32
+  bool has_num_tokens = false, has_weights = false, saves_ids = false;
+  std::array<uint8_t, 3> unused = {};
 };
 
 /// Tensors in order: topk_idx as i64 [pairs] and token_topk_to_pos as i32 [pairs] if there are pairs;
 /// pos_to_expert, pos_to_token, pos_to_token_topk i32 [positions] if there are positions;
 /// expert_start, expert_end, num_tokens_per_expert i32 [experts]. Scalars: alignment, num_chunks (of
 /// the three kernels; else anything).
+///
+/// moe_plan has in their place: topk_idx as i32 or i64, num_tokens i32 [1], topk_weights f32 [pairs], pair_to_pos if
+/// there are pairs; m_indices, pos_to_pair i32 and row_weights f32 [positions] if there are positions; psum and counts
+/// i32 [experts].
 ir::Kernel build_mapping(const MappingSpec& s);
 
 }  // namespace tessera::kernels::moe

@@ -1,4 +1,4 @@
-// The phase offset of the chunked get_fused_mapping: one block lays out the experts and computes the
+// The phase offset of the chunked get_fused_mapping and moe_plan: one block lays out the experts and computes the
 // start of each chunk's pairs.
 
 #include "kernels/moe/parts/chunk_tensors.h"
@@ -15,7 +15,8 @@ constexpr int64_t kChunksPerLane = 4;
 
 class MappingOffset : ChunkTensors {
  public:
-  explicit MappingOffset(const MappingSpec& s) : ChunkTensors("get_fused_mapping_offset", s) {}
+  explicit MappingOffset(const MappingSpec& s)
+      : ChunkTensors(s.is_plan ? "moe_plan_offset" : "get_fused_mapping_offset", s) {}
 
   ir::Kernel build() {
     launch(i32(1), kThreads);
@@ -61,14 +62,15 @@ class MappingOffset : ChunkTensors {
     return total;
   }
 
-  /// Computes the padded ranges of experts of these sizes: writes expert_start and
-  /// num_tokens_per_expert; expert_end still without padding. `ends` is shared memory.
+  /// Computes the padded ranges of experts of these sizes: writes psum and counts, or expert_start and
+  /// num_tokens_per_expert, and expert_end still without padding. `ends` is shared memory.
   void lay_out(const Ref& sizes, const Ref& ends) {
     k_.parallel({s_.experts}, [&](Value expert) { ends(expert) = aligned(sizes(expert)); });
     k_.scan_sum(ends, ends, Axis(0));
     k_.parallel({s_.experts}, [&](Value expert) {
       auto padded = k_.let("padded", aligned(sizes(expert)));
       auto end = k_.let("end_of_expert", ends(expert));
+      if (s_.is_plan) return write_range(expert, end, padded, sizes(expert));
       (*expert_start_)(expert) = end - padded;
       (*num_tokens_per_expert_)(expert) = padded;
       k_.report_unless(end <= positions_, kTooFewPositions);

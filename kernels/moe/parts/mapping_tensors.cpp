@@ -7,22 +7,36 @@ namespace tessera::kernels::moe {
 using namespace dsl;
 
 MappingTensors::MappingTensors(const char* name, const MappingSpec& spec) : s_(spec), k_(name) {
-  if (s_.has_pairs) {
-    pairs_ = k_.dim("pairs");
-    topk_idx_ = k_.input("topk_idx", DType::i64, {pairs_}, {.align = 8});
-    token_topk_to_pos_ = output("token_topk_to_pos", pairs_);
-  }
+  if (s_.has_pairs) declare_pairs();
   positions_ = i32(0);
-  if (s_.has_positions) {
-    positions_ = k_.dim("positions");
-    pos_to_expert_ = output("pos_to_expert", positions_);
-    pos_to_token_ = output("pos_to_token", positions_);
-    pos_to_token_topk_ = output("pos_to_token_topk", positions_);
-  }
-  expert_start_ = output("expert_start", i32(s_.experts));
-  expert_end_ = output("expert_end", i32(s_.experts));
-  num_tokens_per_expert_ = output("num_tokens_per_expert", i32(s_.experts));
+  if (s_.has_positions) declare_positions();
+  if (!s_.is_plan) expert_start_ = output("expert_start", i32(s_.experts));
+  expert_end_ = output(s_.is_plan ? "psum" : "expert_end", i32(s_.experts));
+  num_tokens_per_expert_ = output(s_.is_plan ? "counts" : "num_tokens_per_expert", i32(s_.experts));
   alignment_ = k_.scalar("alignment", DType::i32);
+}
+
+void MappingTensors::declare_pairs() {
+  pairs_ = k_.dim("pairs");
+  const DType ids = s_.has_narrow_ids ? DType::i32 : DType::i64;
+  topk_idx_ = k_.input("topk_idx", ids, {pairs_}, {.align = bytes(ids)});
+  if (s_.has_num_tokens) num_tokens_ = k_.input("num_tokens", DType::i32, {1}, {.align = 4});
+  if (s_.has_weights && s_.has_positions) {
+    weights_ = k_.input("topk_weights", DType::f32, {pairs_}, {.align = 4});
+  }
+  token_topk_to_pos_ = output(s_.is_plan ? "pair_to_pos" : "token_topk_to_pos", pairs_);
+}
+
+void MappingTensors::declare_positions() {
+  positions_ = k_.dim("positions");
+  if (!s_.is_plan || s_.saves_ids) {
+    pos_to_expert_ = output(s_.is_plan ? "m_indices" : "pos_to_expert", positions_);
+  }
+  if (!s_.is_plan) pos_to_token_ = output("pos_to_token", positions_);
+  pos_to_token_topk_ = output(s_.is_plan ? "pos_to_pair" : "pos_to_token_topk", positions_);
+  if (s_.has_weights) {
+    row_weights_ = k_.output("row_weights", DType::f32, {positions_}, {.align = 4});
+  }
 }
 
 Ref MappingTensors::output(const char* name, const Value& extent) {
@@ -31,6 +45,19 @@ Ref MappingTensors::output(const char* name, const Value& extent) {
 
 Value MappingTensors::aligned(const Value& size) const {
   return (size + alignment_ - 1) / alignment_ * alignment_;
+}
+
+Value MappingTensors::start_of(const Value& expert) const {
+  if (!s_.is_plan) return (*expert_start_)(expert);
+  return (*expert_end_)(expert) - (*num_tokens_per_expert_)(expert);
+}
+
+void MappingTensors::write_range(const Value& expert, const Value& end, const Value& padded,
+                                 const Value& size) {
+  if (!s_.is_plan) (*expert_start_)(expert) = end - padded;
+  (*expert_end_)(expert) = s_.is_plan ? end - padded + size : end;
+  k_.report_unless(end <= positions_, s_.is_plan ? kTooFewRows : kTooFewPositions);
+  (*num_tokens_per_expert_)(expert) = s_.is_plan ? size : padded;
 }
 
 void MappingTensors::make_table(int warps) {
@@ -45,11 +72,19 @@ void MappingTensors::load_pairs(const Value& begin, const Value& end, const Valu
   end_ = end;
   first_ = k_.let("first", begin + k_.warp() * (rounds * 32) + k_.lane());
   ids_ = k_.local(DType::i64, {most}, "ids");
+  auto counting = pairs_that_count(end_);
   k_.unrolled(most, [&](Value i) {
     auto pair = k_.let("pair", first_ + i * 32);
     (*ids_)(i) = i64(-1);
-    k_.if_(i < rounds_ && pair < end_, [&] { (*ids_)(i) = (*topk_idx_)(pair).unchecked(); });
+    k_.if_(i < rounds_ && pair < counting,
+           [&] { (*ids_)(i) = i64((*topk_idx_)(pair).unchecked()); });
   });
+}
+
+Value MappingTensors::pairs_that_count(const Value& end) {
+  if (!num_tokens_) return end;
+  auto tokens = k_.let("tokens", min(max((*num_tokens_)(0), 0), pairs_ / s_.topk));
+  return k_.let("counting", min(end, tokens * s_.topk));
 }
 
 Ref MappingTensors::lane_prefix_sum(const Value& value) {
@@ -127,12 +162,14 @@ void MappingTensors::pad(const Value& first, const Value& end, int64_t step) {
 void MappingTensors::pad(const Value& first, const Value& end, const Value& step) {
   if (!s_.has_positions) return;
   auto count = k_.let("count", max(end - first + step - 1, 0) / step);
-  k_.serial(0, count, [&](Value i) {
-    auto position = k_.let("position", first + i * step);
-    (*pos_to_expert_)(position) = i32(-1);
-    (*pos_to_token_)(position) = i32(-1);
-    (*pos_to_token_topk_)(position) = i32(-1);
-  });
+  k_.serial(0, count, [&](Value i) { pad_position(k_.let("position", first + i * step)); });
+}
+
+void MappingTensors::pad_position(const Value& position) {
+  if (pos_to_expert_) (*pos_to_expert_)(position) = i32(-1);
+  if (pos_to_token_) (*pos_to_token_)(position) = i32(-1);
+  (*pos_to_token_topk_)(position) = i32(-1);
+  if (row_weights_) (*row_weights_)(position) = 0.0f;
 }
 
 void MappingTensors::place(const Value& pair, const Value& expert, const Value& position,
@@ -140,9 +177,10 @@ void MappingTensors::place(const Value& pair, const Value& expert, const Value& 
   (*token_topk_to_pos_)(pair).unchecked() = select(fits, position, -1);
   if (!s_.has_positions) return;
   k_.if_(fits, [&] {
-    (*pos_to_expert_)(position).unchecked() = expert;
-    (*pos_to_token_)(position).unchecked() = pair / s_.topk;
+    if (pos_to_expert_) (*pos_to_expert_)(position).unchecked() = expert;
+    if (pos_to_token_) (*pos_to_token_)(position).unchecked() = pair / s_.topk;
     (*pos_to_token_topk_)(position).unchecked() = pair;
+    if (row_weights_) (*row_weights_)(position).unchecked() = (*weights_)(pair).unchecked();
   });
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// The tensors, the pairs of a block and the padding that the kernels of get_fused_mapping share.
+// The tensors, the pairs of a block and the padding that the kernels of get_fused_mapping and moe_plan share.
 
 #include <functional>
 #include <optional>
@@ -17,6 +17,12 @@ class MappingTensors {
   /// Writes -1 to positions first, first + step, ... below `end`.
   void pad(const dsl::Value& first, const dsl::Value& end, int64_t step);
   void pad(const dsl::Value& first, const dsl::Value& end, const dsl::Value& step);
+
+  /// The first position of an expert whose range write_range() has written in an earlier kernel.
+  dsl::Value start_of(const dsl::Value& expert) const;
+  /// Writes the range of an expert that has `size` pairs and `padded` positions, up to `end`.
+  void write_range(const dsl::Value& expert, const dsl::Value& end, const dsl::Value& padded,
+                   const dsl::Value& size);
 
   /// Allocates table_ for a block of `warps` warps.
   void make_table(int warps);
@@ -42,13 +48,21 @@ class MappingTensors {
   const MappingSpec s_;
   dsl::Builder k_;
   dsl::Value pairs_, positions_, alignment_;
+  // moe_plan calls them pair_to_pos; m_indices, none, pos_to_pair; none, psum, counts.
   std::optional<dsl::Ref> topk_idx_, token_topk_to_pos_;
   std::optional<dsl::Ref> pos_to_expert_, pos_to_token_, pos_to_token_topk_;
   std::optional<dsl::Ref> expert_start_, expert_end_, num_tokens_per_expert_;
+  std::optional<dsl::Ref> num_tokens_, weights_, row_weights_;  // of moe_plan alone
   std::optional<dsl::Ref> table_;  // pairs of each expert per warp, later in the earlier warps
 
  private:
   dsl::Ref output(const char* name, const dsl::Value& extent);
+  void declare_pairs();
+  void declare_positions();
+  /// The pairs that count: those of the first num_tokens tokens.
+  dsl::Value pairs_that_count(const dsl::Value& end);
+  /// Writes a position that no pair has.
+  void pad_position(const dsl::Value& position);
   /// Writes a pair that exists and, if it `fits`, its position.
   void place(const dsl::Value& pair, const dsl::Value& expert, const dsl::Value& position,
              const dsl::Value& fits);

@@ -1,23 +1,46 @@
 #include "kernels/moe/parts/mapping_values.h"
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
 namespace tessera::kernels::moe {
 
-void require_routing(const Call& c) {
+namespace {
+
+/// Requires enough positions for the first `pairs` pairs, each expert's rounded up.
+void require_room(const Call& c, int64_t pairs, const char* too_few) {
   const TensorView& topk_idx = c.given("topk_idx");
   const int64_t alignment = c["alignment"];
-  if (!values_are_checked(topk_idx)) return;
   std::vector<int64_t> counts(static_cast<size_t>(c["E"]));
-  for (int64_t i = 0; i < topk_idx.size(); ++i) {
+  for (int64_t i = 0; i < pairs; ++i) {
     const int64_t id = integer_at(topk_idx, i);
     if (id >= 0) ++counts[static_cast<size_t>(id)];
   }
   int64_t needed = 0;
   for (const int64_t count : counts) needed += (count + alignment - 1) / alignment * alignment;
-  c.need(needed <= c["P"], "topk_idx", kTooFewPositions, "at least " + std::to_string(needed),
+  c.need(needed <= c["P"], "topk_idx", too_few, "at least " + std::to_string(needed),
          std::to_string(c["P"]));
+}
+
+}  // namespace
+
+void require_routing(const Call& c) {
+  if (!values_are_checked(c.given("topk_idx"))) return;
+  require_room(c, c["T"] * c["K"], kTooFewPositions);
+}
+
+void require_plan(const Call& c) {
+  const TensorView& topk_idx = c.given("topk_idx");
+  if (!values_are_checked(topk_idx)) return;
+  int64_t tokens = c["T"];
+  if (c.has("num_tokens")) {
+    tokens = std::clamp<int64_t>(integer_at(c.given("num_tokens"), 0), 0, tokens);
+  }
+  const int64_t pairs = tokens * c["K"];
+  require_values(c.check(), "topk_idx", topk_idx, -1, c["E"] - 1,
+                 [&](int64_t pair) { return pair < pairs; });
+  require_room(c, pairs, kTooFewRows);
 }
 
 void require_expansion(const Call& c) {

@@ -109,6 +109,7 @@ const std::map<std::string, std::vector<OpCase> (*)()> kCases = {
     {"gather_pages", gather_pages_cases},
     {"paged_lengths", paged_lengths_cases},
     {"slot_plan", slot_plan_cases},
+    {"moe_plan", moe_plan_cases},
     {"attention_fwd", attention_fwd_cases},
     {"attention_varlen_fwd", attention_varlen_fwd_cases},
     {"attention_decode", attention_decode_cases},

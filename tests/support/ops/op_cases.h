@@ -140,6 +140,8 @@ std::vector<OpCase> swiglu_bwd_cases();
 std::vector<OpCase> gather_pages_cases();
 std::vector<OpCase> paged_lengths_cases();
 std::vector<OpCase> slot_plan_cases();
+/// One block, one cluster and several kernels; ids of both dtypes, tokens that do not count, too few rows.
+std::vector<OpCase> moe_plan_cases();
 /// Rows at the ends of every tier, ties, hostile scores, all options.
 std::vector<OpCase> topk_select_cases();
 std::vector<OpCase> topk_plan_cases();

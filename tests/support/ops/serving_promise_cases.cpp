@@ -50,6 +50,16 @@ PromiseCase experts_backward(PromiseCase test) {
   return test;
 }
 
+PromiseCase plan(const std::string& label, const std::vector<double>& ids, int64_t rows,
+                 const std::string& refusal) {
+  return {label,
+          "moe_plan",
+          {{"topk_idx", tensor_of(DType::i32, {3, 1}, ids)},
+           {"num_tokens", tensor_of(DType::i32, {1}, {2})}},
+          {{"num_experts", int64_t{3}}, {"alignment", int64_t{2}}, {"num_rows", rows}},
+          refusal};
+}
+
 struct Gated {
   double logit = 0, mask = 1, kept = 1;
 };
@@ -301,7 +311,16 @@ std::vector<PromiseCase> compressor_promise_cases() {
 }
 
 std::vector<PromiseCase> expert_promise_cases() {
-  return {experts("experts with padding between them", {1, 4}, ""),
+  return {plan("pairs with room", {2, -1, 7}, 4, ""),
+          plan("an expert that is none", {0, 3, 0}, 4,
+               "tessera: moe_plan: argument 'topk_idx' has a value out of range\n"
+               "  expected  -1 .. 2\n"
+               "  got       3 at [1, 0]"),
+          plan("more experts than rows", {0, 1, 2}, 3,
+               "tessera: moe_plan: the experts of 'topk_idx' need more rows than 'num_rows'\n"
+               "  expected  at least 4\n"
+               "  got       3"),
+          experts("experts with padding between them", {1, 4}, ""),
           experts("ends that do not ascend", {3, 2},
                   "tessera: swiglu_fwd: argument 'psum' has a value out of range\n"
                   "  expected  3 .. 4\n"

@@ -12,6 +12,7 @@
 #include "kernels/jit/jit.h"
 #include "kernels/jit/prepare.h"
 #include "kernels/jit/tune_run.h"
+#include "kernels/moe_rows.h"
 #include "runtime/counters.h"
 #include "runtime/driver/device.h"
 #include "runtime/options.h"
@@ -200,6 +201,8 @@ void add_process(nb::module_& module) {
   module.def(
       "num_sms", [](int device) { return runtime::device_info(device).num_sms; }, nb::arg("device"),
       nb::call_guard<WithoutInterpreterLock>());
+  module.def("moe_rows", &kernels::moe_rows, nb::arg("num_tokens"), nb::arg("num_topk"),
+             nb::arg("num_experts"), nb::arg("alignment"));
   module.def("run_program", &run_program, nb::arg("words"),
              "Runs the program `tessera`; words[0] is its name. Returns the exit code.");
   module.def("doctor", [] {

@@ -150,6 +150,14 @@ def get_num_sms(device: Optional[int] = None) -> int:
     return _core.num_sms(_ordinal(device))
 
 
+def moe_rows(num_tokens: int, num_topk: int, num_experts: int, alignment: int) -> int:
+    """The most rows that moe_plan lays out for any ids: the length of its pos_to_pair without num_rows.
+
+    Example: tessera.moe_rows(64, 6, 256, 8)  # 2176
+    """
+    return _core.moe_rows(num_tokens, num_topk, num_experts, alignment)
+
+
 def _ordinal(device: Any) -> int:
     if device is None:
         torch = sys.modules.get("torch")
