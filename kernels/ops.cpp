@@ -1809,6 +1809,49 @@ void moe_plan(const MoePlan& call, Stream stream) {
           stream);
 }
 
+void moe_gather_cast(const MoeGatherCast& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(moe_gather_cast_op));
+  call_op(op,
+          {{"x", call.x},
+           {"pos_to_pair", call.pos_to_pair},
+           {"out", call.out},
+           {"out_sf", call.out_sf}},
+          {{"num_topk", call.num_topk},
+           {"num_per_channels", call.num_per_channels},
+           {"round_sf", call.round_sf},
+           {"sf_layout", call.sf_layout},
+           {"fill_padding", call.fill_padding}},
+          stream);
+}
+
+void swiglu_psum_cast(const SwigluPsumCast& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(swiglu_psum_cast_op));
+  call_op(op,
+          {{"x", call.x},
+           {"topk_weights", call.topk_weights},
+           {"psum", call.psum},
+           {"out", call.out},
+           {"out_sf", call.out_sf}},
+          {{"num_per_channels", call.num_per_channels},
+           {"swiglu_clamp_value", call.swiglu_clamp_value},
+           {"alignment", call.alignment},
+           {"round_sf", call.round_sf},
+           {"sf_layout", call.sf_layout}},
+          stream);
+}
+
+void combine_reduce(const CombineReduce& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(combine_reduce_op));
+  call_op(op,
+          {{"x", call.x},
+           {"pos", call.pos},
+           {"topk_weights", call.topk_weights},
+           {"base", call.base},
+           {"out", call.out}},
+          {},
+          stream);
+}
+
 void attention_fwd(const AttentionFwd& call, Stream stream) {
   static const OpInfo& op = table_of(parsed(attention_fwd_op));
   call_op(op,

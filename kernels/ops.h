@@ -2661,6 +2661,90 @@ struct MoePlan {
 };
 TESSERA_API void moe_plan(const MoePlan& call, Stream stream);
 
+/// rows of tokens to e4m3 at the rows of their experts, one scale per group
+///
+///   x            bf16 [T, H] rows
+///   pos_to_pair  i32 [P]                         values -1 .. T * num_topk - 1  # of moe_plan; -1: padding
+///   -> out       e4m3 [P, H] align 16
+///   -> out_sf    SF(1,num_per_channels) sf_layout
+///   param  num_topk int >= 1                     # K of moe_plan
+///   param  num_per_channels {32, 128} = 128
+///   param  round_sf bool = false
+///   param  sf_layout = row_major
+///   param  fill_padding bool = true              # zeros in padding, else it is not written
+///   need   H >= 1 on x "argument 'x' has no columns"
+///   need   round_sf if sf_layout = packed_ue8m0 on sf_layout
+///   |      "packed_ue8m0 scales are powers of two"
+///   limit  H <= 2147483647
+///   limit  num_topk <= 2147483647
+///   limit  T * num_topk <= 2130706431 on x "so many pairs are not supported"
+struct MoeGatherCast {
+  TensorView x = {};
+  TensorView pos_to_pair = {};
+  TensorView out = {};
+  TensorView out_sf = {};
+  std::optional<int64_t> num_topk = {};  // must be given
+  int64_t num_per_channels = 128;
+  bool round_sf = false;
+  SfLayout sf_layout = SfLayout::row_major;
+  bool fill_padding = true;
+};
+TESSERA_API void moe_gather_cast(const MoeGatherCast& call, Stream stream);
+
+/// gated activation of the rows of experts to e4m3 with one scale per group
+///
+///   x              bf16 [P, 2H]          # gate, then up
+///   topk_weights?  f32 [P]               # of each row: row_weights of moe_plan
+///   psum           i32 [E]               # the ends of the experts' rows; other rows are padding
+///   -> out         e4m3 [P, H] align 16  # zeros in padding
+///   -> out_sf      SF(1,num_per_channels) sf_layout
+///   param  num_per_channels {32, 128} = 32
+///   param  swiglu_clamp_value float = 10 # a value of bf16; inf: none
+///   param  alignment int = 128           # of the rows of an expert
+///   param  round_sf bool = true
+///   param  sf_layout = packed_ue8m0
+///   need   H >= 1 on x "argument 'x' has no columns"
+///   limit  H % 128 = 0 on x "rows of so many columns are not supported"
+///   limit  2*H <= 2147483647
+///   need   1 <= alignment <= 2147483647
+///   need   E >= 1 on psum "argument 'psum' has no experts"
+///   need   swiglu_clamp_value > 0
+///   need   round_sf if sf_layout = packed_ue8m0 on sf_layout
+///   |      "packed_ue8m0 scales are powers of two"
+///   bucket P * H at 1048577, 2097153     # cut_work
+struct SwigluPsumCast {
+  TensorView x = {};
+  TensorView topk_weights = {};
+  TensorView psum = {};
+  TensorView out = {};
+  TensorView out_sf = {};
+  int64_t num_per_channels = 32;
+  double swiglu_clamp_value = 10;
+  int64_t alignment = 128;
+  bool round_sf = true;
+  SfLayout sf_layout = SfLayout::packed_ue8m0;
+};
+TESSERA_API void swiglu_psum_cast(const SwigluPsumCast& call, Stream stream);
+
+/// the rows of each token's experts, weighted and summed, on top of a base if given
+///
+///   x              bf16 [R, H] rows
+///   pos            i32 [T, K]        values -1 .. R - 1  # pair_to_pos of moe_plan; -1: no row
+///   topk_weights?  f32 [T, K]
+///   base?          bf16 [T, H] rows                      # sums begin here, else at 0
+///   -> out         bf16 [T, H] align 16
+///   limit  H <= 2147483647
+///   limit  T * H <= 17045651448 on pos "so many elements are not supported"
+///   bucket T at 1024                                     # pick_walk
+struct CombineReduce {
+  TensorView x = {};
+  TensorView pos = {};
+  TensorView topk_weights = {};
+  TensorView base = {};
+  TensorView out = {};
+};
+TESSERA_API void combine_reduce(const CombineReduce& call, Stream stream);
+
 /// softmax(scale * q k^T) v of each head, and its log of the sum of exponentials
 ///
 ///   q           bf16/f16 [B, Sq, h, dk] rows

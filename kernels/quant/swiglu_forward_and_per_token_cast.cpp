@@ -27,7 +27,7 @@ SwigluSpec spec_of(const Call& c) {
   s.clamp = c.has("clamped_count")              ? Clamp::counted
             : c.has_value("swiglu_clamp_value") ? Clamp::given
                                                 : Clamp::none;
-  s.has_experts = c.has("pos_to_expert");
+  s.experts = c.has("pos_to_expert") ? SwigluSpec::Experts::by_row : SwigluSpec::Experts::none;
   s.has_floor = c.has_value("sf_clamp_min");
   s.hidden = c.i32("H");
   s.group = c.i32("num_per_channels");

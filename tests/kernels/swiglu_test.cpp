@@ -48,14 +48,15 @@ TEST_CASE("values per thread leave the bits of the gated cast as they are", "[sw
     s.in = DType::bf16;
     s.align = 16;
     s.clamp = clamp;
-    s.has_experts = clamp == Clamp::none;
+    using Experts = kernels::SwigluSpec::Experts;
+    s.experts = clamp == Clamp::none ? Experts::by_row : Experts::none;
     s.hidden = static_cast<int32_t>(hidden);
     s.group = 128;
     s.per_thread = per_thread;
     std::vector<HostTensor> outputs = {HostTensor(DType::e4m3, {rows, hidden}),
                                        HostTensor(DType::f32, {rows, hidden / 128})};
     std::vector<TensorView> arguments = {x.view()};
-    if (s.has_experts) arguments.push_back(experts.view());
+    if (s.experts == Experts::by_row) arguments.push_back(experts.view());
     if (clamp == Clamp::counted) {
       outputs.emplace_back(DType::i64, Dims{3});
       outputs.back().fill_bytes(std::byte{0});

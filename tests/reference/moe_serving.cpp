@@ -1,6 +1,11 @@
 #include "tests/reference/moe_serving.h"
 
 #include <algorithm>
+#include <cmath>
+
+#include "tests/reference/gemm.h"
+#include "tests/reference/numeric.h"
+#include "tests/reference/swiglu.h"
 
 namespace tessera::reference {
 namespace {
@@ -36,7 +41,98 @@ int64_t most_rows(int64_t pairs, int64_t experts, int64_t alignment) {
   return rows - rows % alignment;
 }
 
+/// The scale of a row and group of a cast, with its exponent.
+Scale scale_at(const CastResult& cast, const CastOptions& o, int64_t row, int64_t group) {
+  Scale scale;
+  scale.sf = load_scale(cast.out_sf, o.sf_layout, row, group);
+  int exponent = 0;
+  if (o.round_sf) std::frexp(scale.sf, &exponent);
+  scale.exponent = static_cast<uint8_t>(exponent + 126);
+  return scale;
+}
+
+/// Sets the words of a row of scales.
+void set_row(HostTensor& scales, int64_t row, uint32_t word) {
+  const int64_t words = scales.shape()[1];
+  for (int64_t i = 0; i < words; ++i) scales.set_bits(row * words + i, word);
+}
+
+CastOptions cast_options(const Params& params, int64_t group, bool round_sf, const char* layout) {
+  CastOptions o;
+  o.num_per_channels = param<int64_t>(params, "num_per_channels", group);
+  o.round_sf = param<bool>(params, "round_sf", round_sf);
+  o.sf_layout = sf_layout_of(param<std::string>(params, "sf_layout", layout));
+  return o;
+}
+
 }  // namespace
+
+HostTensors moe_gather_cast(const HostTensor& x, const HostTensor& pos_to_pair,
+                            const GatherCastOptions& o) {
+  const int64_t rows = pos_to_pair.size(), tokens = x.shape()[0], hidden = x.shape()[1];
+  const int64_t groups = (hidden + o.cast.num_per_channels - 1) / o.cast.num_per_channels;
+  const CastResult cast = per_token_cast(x, nullptr, o.cast);
+  HostTensor out(DType::e4m3, {rows, hidden});
+  HostTensor out_sf = make_scales(o.cast.sf_layout, rows, groups);
+  for (int64_t p = 0; p < rows; ++p) {
+    const int64_t pair = signed_bits(pos_to_pair, p), token = pair < 0 ? -1 : pair / o.num_topk;
+    const bool exists = token >= 0 && token < tokens;
+    if (!exists && !o.fills_padding) {
+      set_row(out_sf, p, 0x7B7B7B7B);  // as bytes that nobody sets
+      continue;
+    }
+    for (int64_t h = 0; h < hidden; ++h) {
+      out.set_bits(p * hidden + h, exists ? cast.out.bits(token * hidden + h) : 0);
+    }
+    for (int64_t g = 0; g < groups && exists; ++g) {
+      store_scale(out_sf, o.cast.sf_layout, p, g, scale_at(cast, o.cast, token, g));
+    }
+  }
+  return {{"out", out}, {"out_sf", out_sf}};
+}
+
+HostTensors swiglu_psum_cast(const HostTensors& in, const PsumCastOptions& o) {
+  const HostTensor& x = in.at("x");
+  const int64_t rows = x.shape()[0], hidden = x.shape()[1] / 2;
+  const auto weights = in.find("topk_weights");
+  const std::vector<int64_t> experts = groups_by_ends(in.at("psum"), o.alignment, rows);
+  HostTensor values = filled(DType::f32, {rows, hidden}, 0);
+  for (int64_t i = 0; i < rows * hidden; ++i) {
+    const int64_t row = i / hidden, gate = row * 2 * hidden + i % hidden;
+    if (experts[static_cast<size_t>(row)] < 0) continue;
+    std::optional<float> weight;
+    if (weights != in.end()) weight = static_cast<float>(weights->second.value(row));
+    const float value = swiglu(static_cast<float>(x.value(gate)),
+                               static_cast<float>(x.value(gate + hidden)), o.clamp, weight);
+    values.set_value(i, static_cast<double>(value));
+  }
+  CastResult cast = per_token_cast(values, nullptr, o.cast);
+  for (int64_t row = 0; row < rows; ++row) {
+    if (experts[static_cast<size_t>(row)] >= 0) continue;
+    set_row(cast.out_sf, row, 0);
+  }
+  return {{"out", cast.out}, {"out_sf", cast.out_sf}};
+}
+
+HostTensor combine_reduce(const HostTensors& in) {
+  const HostTensor &x = in.at("x"), &pos = in.at("pos");
+  const int64_t rows = x.shape()[0], hidden = x.shape()[1], topk = pos.shape()[1];
+  const auto weights = in.find("topk_weights"), base = in.find("base");
+  HostTensor out(DType::bf16, {pos.shape()[0], hidden});
+  for (int64_t i = 0; i < out.size(); ++i) {
+    float sum = base == in.end() ? 0 : static_cast<float>(base->second.value(i));
+    for (int64_t slot = i / hidden * topk; slot < (i / hidden + 1) * topk; ++slot) {
+      const int64_t row = signed_bits(pos, slot);
+      if (row < 0 || row >= rows) continue;
+      const auto term = static_cast<float>(x.value(row * hidden + i % hidden));
+      sum = weights == in.end()
+                ? sum + term
+                : std::fma(term, static_cast<float>(weights->second.value(slot)), sum);
+    }
+    out.set_bits(i, encode(DType::bf16, static_cast<double>(sum)));
+  }
+  return out;
+}
 
 HostTensors moe_plan(const HostTensors& in, const PlanOptions& o) {
   const HostTensor& ids = in.at("topk_idx");
@@ -84,6 +180,29 @@ Runner moe_serving_runner(const std::string& op) {
       o.num_rows = param<int64_t>(params, "num_rows", 0);
       o.saves_m_indices = param<bool>(params, "save_m_indices", false);
       return moe_plan(in, o);
+    };
+  }
+  if (op == "moe_gather_cast") {
+    return [](const HostTensors& in, const Params& params) {
+      GatherCastOptions o;
+      o.num_topk = param<int64_t>(params, "num_topk", 1);
+      o.cast = cast_options(params, 128, false, "row_major");
+      o.fills_padding = param<bool>(params, "fill_padding", true);
+      return moe_gather_cast(in.at("x"), in.at("pos_to_pair"), o);
+    };
+  }
+  if (op == "swiglu_psum_cast") {
+    return [](const HostTensors& in, const Params& params) {
+      PsumCastOptions o;
+      o.cast = cast_options(params, 32, true, "packed_ue8m0");
+      o.alignment = param<int64_t>(params, "alignment", 128);
+      o.clamp = static_cast<float>(param<double>(params, "swiglu_clamp_value", 10));
+      return swiglu_psum_cast(in, o);
+    };
+  }
+  if (op == "combine_reduce") {
+    return [](const HostTensors& in, const Params&) {
+      return HostTensors{{"out", combine_reduce(in)}};
     };
   }
   return nullptr;

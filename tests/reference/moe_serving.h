@@ -2,6 +2,7 @@
 // The ops around the products of experts, by definition.
 
 #include "tests/reference/ops.h"
+#include "tests/reference/per_token_cast.h"
 
 namespace tessera::reference {
 
@@ -15,6 +16,31 @@ struct PlanOptions {
   bool saves_m_indices = false;
 };
 test::HostTensors moe_plan(const test::HostTensors& in, const PlanOptions& o);
+
+/// moe_gather_cast: per_token_cast of row pos_to_pair[p] / num_topk of x at row p. Rows without such a row of x hold zero
+/// bytes, or stay unset.
+///
+///   x            bf16 [T, H]
+///   pos_to_pair  i32 [P]
+struct GatherCastOptions {
+  int64_t num_topk = 1;
+  CastOptions cast;
+  bool fills_padding = true;
+};
+test::HostTensors moe_gather_cast(const test::HostTensor& x, const test::HostTensor& pos_to_pair,
+                                  const GatherCastOptions& o);
+
+/// swiglu_psum_cast: the activation of the rows that psum gives to experts, times topk_weights if given, cast as
+/// per_token_cast does; zero bytes in other rows.
+struct PsumCastOptions {
+  float clamp = 10;
+  int64_t alignment = 128;
+  CastOptions cast;
+};
+test::HostTensors swiglu_psum_cast(const test::HostTensors& in, const PsumCastOptions& o);
+
+/// combine_reduce: bf16 sums of rows of x that `pos` names, slots ascending, from base or +0.
+test::HostTensor combine_reduce(const test::HostTensors& in);
 
 /// The reference of one of these ops, or null if it is none.
 Runner moe_serving_runner(const std::string& op);

@@ -1,4 +1,5 @@
-// reduce_fused: the rows of each token's positions, weighted and summed.
+// reduce_fused: the rows of each token's positions, weighted and summed. combine_reduce: the same of rows with any stride,
+// from the rows of `base` on.
 //
 // Shapes   x [positions, hidden], x_sf [positions], topk_weights and token_topk_to_pos
 //          [tokens, num_topk], sf [1], out [tokens, hidden]
@@ -41,24 +42,33 @@ ir::Kernel build_reduce(const ReduceSpec& s) {
   const int64_t runs = s.walk.runs, threads = s.walk.threads, vector = s.vector;
   const int64_t chunks = (s.hidden + threads * runs * vector - 1) / (threads * runs * vector);
 
-  Builder k("reduce_fused");
+  const bool combines = s.form != ReduceForm::reduce;
+  const char* const slots_name = combines ? "pos" : "token_topk_to_pos";
+  Builder k(combines ? "combine_reduce" : "reduce_fused");
   auto tokens = k.dim("tokens");
   auto out = k.output("out", s.out, {tokens, s.hidden}, {.align = s.align});
-  std::vector<Ref> x, slots_of, x_sf, weights, sf;  // zero or one element
+  std::vector<Ref> x, slots_of, x_sf, weights, sf, base;  // zero or one element
+  const auto rows_of = [&](const char* name) {            // with any stride
+    auto stride = k.stride(std::string(name) + "_stride", {.multiple_of = vector});
+    return dsl::TensorOptions{.strides = {stride, 1}, .align = vector * bytes(s.in)};
+  };
   Value positions;
   if (s.num_topk > 0) {
     positions = k.dim("positions");
     // An access of `vector` elements has at least the alignment of one.
-    x.push_back(
-        k.input("x", s.in, {positions, s.hidden}, {.align = std::max<int>(s.align, bytes(s.in))}));
-    slots_of.push_back(
-        k.input("token_topk_to_pos", DType::i32, {tokens, s.num_topk}, {.align = 4}));
+    const dsl::TensorOptions options =
+        combines ? rows_of("x") : dsl::TensorOptions{.align = std::max<int>(s.align, bytes(s.in))};
+    x.push_back(k.input("x", s.in, {positions, s.hidden}, options));
+    slots_of.push_back(k.input(slots_name, DType::i32, {tokens, s.num_topk}, {.align = 4}));
   }
   if (s.has_x_sf) x_sf.push_back(k.input("x_sf", DType::f32, {positions}, {.align = 4}));
   if (s.has_weights) {
     weights.push_back(k.input("topk_weights", DType::f32, {tokens, s.num_topk}, {.align = 4}));
   }
   if (s.has_sf) sf.push_back(k.input("sf", DType::f32, {1}, {.align = 4}));
+  if (s.form == ReduceForm::combine_base) {
+    base.push_back(k.input("base", s.in, {tokens, s.hidden}, rows_of("base")));
+  }
   auto at = k.launch({tokens * chunks}, {.threads = s.walk.threads});
   auto token = k.let("token", at.x / chunks);
   k.assume(token < tokens);
@@ -66,7 +76,13 @@ ir::Kernel build_reduce(const ReduceSpec& s) {
   auto column = [&](const Value& run) { return first_col + run * (threads * vector); };
 
   auto acc = k.local(DType::f32, {runs, vector}, "acc");
-  k.unrolled(runs, [&](Value r) { k.unrolled(vector, [&](Value j) { acc(r, j) = 0.0f; }); });
+  if (base.empty()) {
+    k.unrolled(runs, [&](Value r) { k.unrolled(vector, [&](Value j) { acc(r, j) = 0.0f; }); });
+  } else {
+    k.unrolled(runs, [&](Value r) {
+      k.vectorized(vector, [&](Value j) { acc(r, j) = f32(base[0](token, column(r) + j)); });
+    });
+  }
   // Lane l holds position and factor of the l-th slot of a group.
   const bool by_lanes = s.walk.slots > 1;
   Value mine, factor;
@@ -136,7 +152,7 @@ ir::Kernel build_reduce(const ReduceSpec& s) {
     }
     if (rest > 0) add_slots(i32(whole * s.walk.slots), rest);
   }
-  k.report_unless(fits, out_of_range("token_topk_to_pos"));
+  k.report_unless(fits, out_of_range(slots_name));
   // scale and store
   k.unrolled(runs, [&](Value r) {
     k.vectorized(vector, [&](Value j) {

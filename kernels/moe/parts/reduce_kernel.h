@@ -1,5 +1,5 @@
 #pragma once
-// The kernel of reduce_fused.
+// The kernel of reduce_fused and combine_reduce.
 
 #include "dsl/ir/tile.h"
 
@@ -12,13 +12,19 @@ struct Walk {
   int16_t threads;
 };
 
+enum class ReduceForm : uint8_t {
+  reduce,        // reduce_fused
+  combine,       // combine_reduce: rows of x have any stride, `pos` names them
+  combine_base,  // sums begin at the rows of `base`
+};
+
 /// Everything that generated code depends on.
 struct ReduceSpec {
   DType in, out;
   bool has_x_sf, has_weights, has_sf;
   uint8_t vector;  // columns of a vector
   uint8_t align;   // bytes of x and out, at most 16
-  uint8_t unused = 0;
+  ReduceForm form = ReduceForm::reduce;
   Walk walk;
   int32_t hidden, num_topk;  // num_topk 0: there are no positions
 };
@@ -27,7 +33,7 @@ struct ReduceSpec {
 /// a short row.
 Walk pick_walk(int64_t tokens, int64_t vectors);
 
-/// Tensors: out; x and token_topk_to_pos if there are positions; x_sf, topk_weights and sf if the
+/// Tensors: out; x and token_topk_to_pos, or pos, if there are positions; x_sf, topk_weights, sf and base if the
 /// Spec has them.
 ir::Kernel build_reduce(const ReduceSpec& s);
 

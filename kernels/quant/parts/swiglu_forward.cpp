@@ -20,11 +20,30 @@
 #include "kernels/quant/parts/scale_access.h"
 #include "kernels/quant/parts/swiglu_tile.h"
 #include "kernels/quant/parts/token_grid.h"
+#include "kernels/serving/swiglu/parts/expert_rows.h"
 
 namespace tessera::kernels {
 namespace {
 
 using Weights = SwigluSpec::Weights;
+using Experts = SwigluSpec::Experts;
+using dsl::Ref;
+using dsl::Value;
+
+/// Writes 0 for rows that an expert owns, else -1; `experts` are those of a tile.
+void find_experts(dsl::Builder& k, const serving::ExpertRows& ends, const Value& first,
+                  const TokenTile& tile, const Ref& experts) {
+  const int64_t warps = tile.threads / 32;
+  auto owned = k.shared(DType::boolean, {tile.rows}, "owned_rows");
+  k.unrolled(num_blocks(tile.rows, warps), [&](Value i) {
+    auto row = k.let("row_of_warp", i * warps + k.warp());
+    k.if_(row < tile.rows, [&] {
+      const Value is_owned = ends.owned(first + row);
+      k.if_(k.lane() == 0, [&] { owned(row) = is_owned; });
+    });
+  });
+  k.parallel({tile.rows}, [&](Value r) { experts(r) = select(owned(r), 0, -1); });
+}
 
 }  // namespace
 
@@ -32,7 +51,9 @@ ir::Kernel build_swiglu_forward(const SwigluSpec& s) {
   using namespace dsl;
   const TokenTile tile = pick_swiglu_tile(s);
 
-  Builder k("swiglu_forward_and_per_token_cast");
+  const bool has_experts = s.experts != Experts::none;
+  Builder k(s.experts == Experts::by_ends ? "swiglu_psum_cast"
+                                          : "swiglu_forward_and_per_token_cast");
   auto rows = k.dim("rows");
   auto x = k.input("x", s.in, {rows, 2, s.hidden}, {.align = s.align});
   std::optional<Ref> slots, weights, experts;
@@ -42,8 +63,14 @@ ir::Kernel build_swiglu_forward(const SwigluSpec& s) {
     num_weights = k.dim("num_weights");
     weights = k.input("topk_weights", DType::f32, {num_weights}, {.align = 4});
   }
-  if (s.has_experts) {
+  if (s.weights == Weights::of_rows) {
+    weights = k.input("topk_weights", DType::f32, {rows}, {.align = 4});
+  }
+  std::optional<serving::ExpertRows> ends;
+  if (s.experts == Experts::by_row) {
     experts = k.input("pos_to_expert", DType::i32, {rows}, {.align = 4});
+  } else if (s.experts == Experts::by_ends) {
+    ends.emplace(k);
   }
   auto out = k.output("out", DType::e4m3, {rows, s.hidden});
   const ScaleWriter out_sf(k, s.sf_layout, rows, num_blocks(s.hidden, s.group));
@@ -58,7 +85,7 @@ ir::Kernel build_swiglu_forward(const SwigluSpec& s) {
 
   // Load. Counting is bound by instructions, and the hint slows it down.
   const auto hint = s.has_count() ? CacheHint::none : CacheHint::evict_first;
-  const bool has_runs = s.per_thread == 16 && is_ordinary_group(s.group);
+  const bool has_runs = s.per_thread == 16 && s.group == 128;
   std::vector<Ref> halves;  // gate, up: (rows, cols)
   for (const int64_t half : {0, 1}) {
     const char* name = half == 0 ? "gate" : "up";
@@ -69,20 +96,25 @@ ir::Kernel build_swiglu_forward(const SwigluSpec& s) {
     });
   }
   std::optional<Ref> slot, weight, expert;  // (rows); a negative expert or slot marks padding
-  if (s.has_experts) {
-    expert = k.fragment(DType::i32, {tile.rows}, "expert");
+  if (has_experts) expert = k.fragment(DType::i32, {tile.rows}, "expert");
+  if (experts) {
     k.parallel({tile.rows}, [&](Value r) { (*expert)(r) = (*experts)(at.row + r); });
+  } else if (ends) {
+    find_experts(k, *ends, at.row, tile, *expert);
+    k.if_(at.row == 0 && at.col == 0, [&] { ends->report(rows, tile.threads); });
   }
   const auto is_valid = [&](const Value& r) { return (*expert)(r) >= 0; };
   if (s.weights != Weights::none) weight = k.fragment(DType::f32, {tile.rows}, "weight");
   if (s.weights == Weights::all_zero) k.fill(*weight, 0.0f);
+  if (s.weights == Weights::of_rows) {
+    k.parallel({tile.rows}, [&](Value r) { (*weight)(r) = (*weights)(at.row + r); });
+  }
   if (s.weights == Weights::given) {
     slot = k.fragment(DType::i32, {tile.rows}, "slot");
     k.parallel({tile.rows}, [&](Value r) {
       (*slot)(r) = (*slots)(at.row + r);
       const Value fits = (*slot)(r) < num_weights;
-      k.report_unless(s.has_experts ? fits || !is_valid(r) : fits,
-                      out_of_range("pos_to_token_topk"));
+      k.report_unless(has_experts ? fits || !is_valid(r) : fits, out_of_range("pos_to_token_topk"));
       (*weight)(r) = (*weights)((*slot)(r));  // 0 outside
     });
   }
@@ -106,12 +138,16 @@ ir::Kernel build_swiglu_forward(const SwigluSpec& s) {
         v(r, c) = value;
         return;
       }
+      if (s.weights == Weights::of_rows) {
+        v(r, c) = value * (*weight)(r);
+        return;
+      }
       // 0 times NaN or infinity is NaN, which a row of padding may hold; zeros keep their signs.
       auto weighted = k.let("weighted", value * (*weight)(r));
       const Value is_zero = weighted == 0.0f;
       v(r, c) = select(slot ? has_weight(r) || is_zero : is_zero, weighted, 0.0f);
     };
-    if (s.has_experts) {
+    if (has_experts) {
       k.if_else(is_valid(r), activate, [&] { v(r, c) = 0.0f; });
     } else {
       activate();
@@ -127,7 +163,7 @@ ir::Kernel build_swiglu_forward(const SwigluSpec& s) {
   k.parallel({tile.rows, tile.groups}, [&](Value r, Value g) {
     auto sf = scale_factor(k, kE4m3.max, amax_floor, amax(r, g), s.round_sf);
     inverse(r, g) = sf.inverse;
-    if (s.has_experts) {
+    if (has_experts) {
       sf.scale = select(is_valid(r), sf.scale, 0.0f);
       if (s.round_sf) sf.exponent = select(is_valid(r), sf.exponent, 0);
     }

@@ -1,5 +1,5 @@
 #pragma once
-// The kernel of swiglu_forward_and_per_token_cast.
+// The kernel of swiglu_forward_and_per_token_cast and swiglu_psum_cast.
 
 #include "kernels/signature/scale_layout.h"
 
@@ -7,8 +7,15 @@ namespace tessera::kernels {
 
 /// Everything that generated code depends on.
 struct SwigluSpec {
-  enum class Weights : uint8_t { none, given, all_zero };  // all_zero: an empty topk_weights
+  enum class Weights : uint8_t {
+    none,
+    given,
+    all_zero,  // an empty topk_weights
+    of_rows    // a weight per row
+  };
   enum class Clamp : uint8_t { none, given, counted };
+  /// How a row is known to be padding: by the expert of each row, or by the ends of the experts' rows.
+  enum class Experts : uint8_t { none, by_row, by_ends };
 
   DType in;
   SfLayout sf_layout;
@@ -16,7 +23,7 @@ struct SwigluSpec {
   uint8_t align;  // bytes of x, at most 16
   Weights weights;
   Clamp clamp;
-  bool has_experts;
+  Experts experts;
   bool has_floor;  // else the floor of e4m3
   int32_t hidden, group;
   int16_t per_thread;     // values: 8, 16 or 32; does not change results
@@ -25,9 +32,9 @@ struct SwigluSpec {
   bool has_count() const { return clamp == Clamp::counted; }
 };
 
-/// Tensors: x as [rows, 2, hidden]; pos_to_token_topk, topk_weights [slots] and pos_to_expert if
+/// Tensors: x as [rows, 2, hidden]; pos_to_token_topk, topk_weights [slots] or [rows], pos_to_expert or psum if
 /// the Spec has them; out, out_sf; clamped_count if the Spec counts. Scalars: amax_floor and
-/// clamp_value if the Spec has them.
+/// clamp_value if the Spec has them; alignment with psum.
 ir::Kernel build_swiglu_forward(const SwigluSpec& spec);
 
 }  // namespace tessera::kernels

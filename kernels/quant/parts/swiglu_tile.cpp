@@ -11,7 +11,9 @@ void cut_work(SwigluSpec& s, int64_t rows) {
   s.per_thread = values <= int64_t{1} << (s.has_count() ? 18 : 21) ? 8 : 16;
   // ptxas loads `up` after the activation of `gate`, unless it has spare registers or a branch on
   // padding separates them. A launch bound of few blocks leaves spare registers.
-  s.blocks_per_sm = is_ordinary_group(s.group) && !s.has_experts && values <= 1 << 20 ? 10 : 0;
+  s.blocks_per_sm =
+      is_ordinary_group(s.group) && s.experts == SwigluSpec::Experts::none && values <= 1 << 20 ? 10
+                                                                                                : 0;
 }
 
 TokenTile pick_swiglu_tile(const SwigluSpec& s) {

@@ -142,6 +142,11 @@ std::vector<OpCase> paged_lengths_cases();
 std::vector<OpCase> slot_plan_cases();
 /// One block, one cluster and several kernels; ids of both dtypes, tokens that do not count, too few rows.
 std::vector<OpCase> moe_plan_cases();
+/// All layouts, padding filled and not, pairs that are none, strided rows.
+std::vector<OpCase> moe_gather_cast_cases();
+std::vector<OpCase> swiglu_psum_cast_cases();
+/// With and without weights and a base, strided rows, slots without a row.
+std::vector<OpCase> combine_reduce_cases();
 /// Rows at the ends of every tier, ties, hostile scores, all options.
 std::vector<OpCase> topk_select_cases();
 std::vector<OpCase> topk_plan_cases();

@@ -60,6 +60,34 @@ PromiseCase plan(const std::string& label, const std::vector<double>& ids, int64
           refusal};
 }
 
+PromiseCase gathered(const std::string& label, double pair, const std::string& refusal) {
+  return {label,
+          "moe_gather_cast",
+          {{"x", tensor_of(DType::bf16, {2, 32}, {1, 2})},
+           {"pos_to_pair", tensor_of(DType::i32, {2}, {3, pair})}},
+          {{"num_topk", int64_t{2}}},
+          refusal};
+}
+
+PromiseCase activated(const std::string& label, const std::vector<double>& ends,
+                      const std::string& refusal) {
+  return {
+      label,
+      "swiglu_psum_cast",
+      {{"x", tensor_of(DType::bf16, {4, 256}, {0})}, {"psum", tensor_of(DType::i32, {2}, ends)}},
+      {{"alignment", int64_t{2}}},
+      refusal};
+}
+
+PromiseCase combined(const std::string& label, double row, const std::string& refusal) {
+  return {label,
+          "combine_reduce",
+          {{"x", tensor_of(DType::bf16, {3, 8}, {1, 2})},
+           {"pos", tensor_of(DType::i32, {2, 1}, {2, row})}},
+          {},
+          refusal};
+}
+
 struct Gated {
   double logit = 0, mask = 1, kept = 1;
 };
@@ -311,7 +339,22 @@ std::vector<PromiseCase> compressor_promise_cases() {
 }
 
 std::vector<PromiseCase> expert_promise_cases() {
-  return {plan("pairs with room", {2, -1, 7}, 4, ""),
+  return {gathered("pairs and padding", -1, ""),
+          gathered("a pair beyond the tokens", 4,
+                   "tessera: moe_gather_cast: argument 'pos_to_pair' has a value out of range\n"
+                   "  expected  -1 .. 3\n"
+                   "  got       4 at [1]"),
+          activated("ends that ascend", {1, 4}, ""),
+          activated("an end before the one before", {3, 2},
+                    "tessera: swiglu_psum_cast: argument 'psum' has a value out of range\n"
+                    "  expected  3 .. 4\n"
+                    "  got       2 at [1]"),
+          combined("rows and none", -1, ""),
+          combined("a row that is none", 3,
+                   "tessera: combine_reduce: argument 'pos' has a value out of range\n"
+                   "  expected  -1 .. 2\n"
+                   "  got       3 at [1, 0]"),
+          plan("pairs with room", {2, -1, 7}, 4, ""),
           plan("an expert that is none", {0, 3, 0}, 4,
                "tessera: moe_plan: argument 'topk_idx' has a value out of range\n"
                "  expected  -1 .. 2\n"
