@@ -189,6 +189,82 @@ TEST_CASE("gemm_fp8_block has the bits of the tensor cores, promoted every 128 o
   }
 }
 
+TEST_CASE("groups of any size have the bits of the tensor cores in every tile",
+          "[gemm][gemm_fp8_grouped]") {
+  using kernels::gemm::Groups;
+  using kernels::gemm::Tile;
+  const int64_t m = 200, n = 136, depth = 304, parts = 3, column_parts = 2, groups = 5;
+  const HostTensor a = random_tensor(DType::e4m3, {1, m, depth}, Values::normal, 1);
+  const HostTensor b = random_tensor(DType::e4m3, {groups, n, depth}, Values::normal, 2);
+  const HostTensor a_sf = random_tensor(DType::f32, {1, m, parts}, Values::uniform, 3);
+  const HostTensor b_sf =
+      random_tensor(DType::f32, {groups, column_parts, parts}, Values::uniform, 4);
+  const HostTensor before = random_tensor(DType::bf16, {m, n}, Values::normal, 5);
+  const HostTensor psum = tensor_of(DType::i32, {groups}, {3, 70, 70, 199, 199});
+  const std::vector<int64_t> of_rows = reference::groups_by_ends(psum, 4, m);
+  const HostTensor ids =
+      tensor_by(DType::i32, {m}, [&](int64_t row) { return of_rows[static_cast<size_t>(row)]; });
+  const HostTensor want = reference::gemm_fp8_grouped({a, a_sf, b, b_sf}, of_rows, before);
+  struct Form {
+    Tile tile;
+    int64_t blocks = 132;
+    uint32_t schedule = 0;
+  };
+  std::vector<Form> forms = {{{64, 128, 128, 2, 0}}, {{64, 128, 128, 2, 0}, 1}};
+  for (const Tile& tile : kernels::gemm::fp8_tiles(Groups::by_ends)) {
+    forms.push_back({tile});
+    forms.push_back({tile, 2, 1});
+  }
+  for (const Groups form : {Groups::by_ends, Groups::by_ids}) {
+    for (const auto& [tile, blocks, schedule] : forms) {
+      CAPTURE(static_cast<int>(form), tile.rows, tile.columns, tile.by_roles, blocks, schedule);
+      const kernels::gemm::Fp8Spec spec{.groups = form,
+                                        .a_vector = 16,
+                                        .b_vector = 16,
+                                        .out_vector = 8,
+                                        .n_multiple = 8,
+                                        .k_multiple = 16,
+                                        .has_depth = 1,
+                                        .is_f32 = 0,
+                                        .by_engine = 0,
+                                        .tile = tile};
+      HostTensor out = before;
+      const TensorView view = out.view();
+      const TensorView stack(view.data, view.dtype, {1, m, n}, view.device);
+      run_with_target_sums(kernels::gemm::build_fp8(spec), "sm_90a",
+                           {{{"a", a.view()},
+                             {"a_sf", a_sf.view()},
+                             {"b", b.view()},
+                             {"b_sf", b_sf.view()},
+                             {"psum", psum.view()},
+                             {"m_indices", ids.view()},
+                             {"out", stack}},
+                            {{"m", m},
+                             {"n", n},
+                             {"depth", depth},
+                             {"parts", parts},
+                             {"column_parts", column_parts},
+                             {"groups", groups},
+                             {"alignment", 4},
+                             {"a_apart", m * depth},
+                             {"a_stride", depth},
+                             {"b_apart", n * depth},
+                             {"b_stride", depth},
+                             {"a_sf_apart", m * parts},
+                             {"a_sf_down", parts},
+                             {"a_sf_across", 1},
+                             {"b_sf_apart", column_parts * parts},
+                             {"b_sf_down", parts},
+                             {"b_sf_across", 1},
+                             {"out_apart", m * n},
+                             {"out_stride", n},
+                             {tile.by_roles != 0 ? "device_blocks" : "device_blocks_2", blocks}}},
+                           schedule);
+      CHECK(out.raw() == want.raw());
+    }
+  }
+}
+
 TEST_CASE("gemm_fp8_block is as near to f64 as promised", "[gemm][gemm_fp8_block]") {
   const int64_t m = 24, n = 40, depth = 640, parts = 5;
   const HostTensor a = random_tensor(DType::e4m3, {m, depth}, Values::normal, 11);
