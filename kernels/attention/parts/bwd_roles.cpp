@@ -7,6 +7,10 @@
 //
 // Keys      scores k q^T and dP = v dO^T are issued together; p is computed while dP is, p dO runs beside ds.
 // Queries   scores and dP as above with rows first; ds k is added to a part, that to grad_q every 128 keys.
+//
+// Bound     7 products, where one pass with tickets for grad_q has 5. One H200, 4 x 48 heads of 128, 4096 tokens, us (cuDNN,
+//           torch's flash in the same call): 11798 (7848, 13435), causal 6589 (4218, 7278): 489 TFLOP/s of 7 products.
+//           The plain form takes 45406 and 23907.
 
 #include <functional>
 #include <optional>
