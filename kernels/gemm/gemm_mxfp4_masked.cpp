@@ -18,6 +18,22 @@ void launches(const Call& c, Launches& go) {
   gemm::add_mxfp4(c, go, gemm::MxGroups::masked);
 }
 
+/// From half to one and a half times the mean.
+int64_t rows_of(const Case& c, int64_t g) {
+  return std::min(c["Mmax"], c["mean"] / 2 + g * 7919 % (c["mean"] + 1));
+}
+
+/// All weights, and the rows that count.
+int64_t bytes_of(const Case& c) {
+  int64_t rows = 0;
+  for (int64_t g = 0; g < c["G"]; ++g) rows += rows_of(c, g);
+  const bool is_bf16 = c.dtype_word("a") == "bf16";
+  const int64_t blocks = c.find("Fb") ? c["Fb"] : 1;
+  const int64_t weights = c["Nt"] * (c["Kt"] * c["S"] + c["Kb"] * 256) + 4 * c["N"] * blocks;
+  const int64_t of_row = (is_bf16 ? 2 * c["K"] : c["K"] + 4 * c["C"]) + 2 * c["N"];
+  return c["G"] * weights + rows * of_row;
+}
+
 }  // namespace
 
 const Op gemm_mxfp4_masked_op{
@@ -68,9 +84,7 @@ const Op gemm_mxfp4_masked_op{
                    {"Kt", gemm::depth_tiles_of},
                    {"Kb", gemm::depth_blocks_of},
                    {"C", gemm::scale_columns_of}},
-    // From half to one and a half times the mean.
-    .values = {{"masked_m", [](const Case& c, int64_t g) {
-                  return std::min(c["Mmax"], c["mean"] / 2 + g * 7919 % (c["mean"] + 1));
-                }}}};
+    .values = {{"masked_m", rows_of}},
+    .bytes = bytes_of};
 
 }  // namespace tessera::kernels

@@ -75,6 +75,9 @@ TEST_CASE("a product counts the rows that its case computes", "[measured]") {
   const double masked = flops("gemm_fp8_masked", "G=2 Mmax=256 N=128 K=128 mean=64");
   CHECK(masked > 0);
   CHECK(masked < 2.0 * 2 * 256 * 128 * 128);  // not of all rows that there is room for
+  CHECK(flops("gemm_mxfp4", "M=64 N=100 K=256") == 2.0 * 64 * 100 * 256);
+  CHECK(flops("gemm_mxfp4_grouped", "M=64 N=100 K=256 G=2 psum=given Fb=2") ==
+        2.0 * 64 * 100 * 256);
   CHECK(flops("transpose", "R=64 C=64 x=bf16") == 0);
 }
 

@@ -134,11 +134,14 @@ double attention_flops(const kernels::BenchCase& one) {
 double product_flops(const kernels::OpInfo& op, const kernels::BenchCase& one) {
   if (op.name == "attention_fwd") return attention_flops(one);
   if (op.family != "gemm") return 0;
-  const kernels::BenchCase::Input *a = nullptr, *b = nullptr, *counts = nullptr;
+  const kernels::BenchCase::Input *a = nullptr, *b = nullptr, *counts = nullptr, *b_sf = nullptr;
+  bool has_tiles = false;  // of codes: their extents are not those of the matrix
   for (const kernels::BenchCase::Input& input : one.inputs) {
     if (input.name == "a") a = &input;
     if (input.name == "b") b = &input;
     if (input.name == "masked_m") counts = &input;
+    if (input.name == "b_sf") b_sf = &input;
+    has_tiles = has_tiles || input.name == "b_shift";
   }
   if (a == nullptr || b == nullptr) return 0;
   double rows = 1;
@@ -148,8 +151,8 @@ double product_flops(const kernels::OpInfo& op, const kernels::BenchCase& one) {
     rows = 0;
     for (int64_t g = 0; g < counts->shape[0]; ++g) rows += static_cast<double>(counts->values(g));
   }
-  return 2 * rows * static_cast<double>(b->shape[b->shape.rank - 2]) *
-         static_cast<double>(a->shape[a->shape.rank - 1]);
+  const int64_t columns = has_tiles ? b_sf->shape[b->shape.rank - 3] : b->shape[b->shape.rank - 2];
+  return 2 * rows * static_cast<double>(columns) * static_cast<double>(a->shape[a->shape.rank - 1]);
 }
 
 }  // namespace tessera::tools

@@ -183,6 +183,7 @@ constexpr Synonym kSynonyms[] = {
     {"e4m3", "8-bit"},
     {"e4m3", "e4m3"},
     {"fp4", "4-bit"},
+    {"fp4", "mxfp4"},
     {"e2m1", "4-bit"},
     {"e5m6", "12-bit"},
     {"matmul", "gemm"},
