@@ -233,7 +233,7 @@ ir::Kernel build_fill(const FillSpec& s) {
   });
   return k.finish();
 }
-More filled(const TensorView& x) {
+Args filled(const TensorView& x) {
   return {.tensors = {{"out", TensorView(x.data, x.dtype, {x.size()}, x.device)}}};
 }
 
