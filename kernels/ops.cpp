@@ -39,6 +39,11 @@ std::string_view name(Scale value) {
   return kWords[static_cast<size_t>(value)];
 }
 
+std::string_view name(WeightsAt value) {
+  constexpr std::string_view kWords[] = {"l1", "combine"};
+  return kWords[static_cast<size_t>(value)];
+}
+
 void topk_gate(const TopkGate& call, Stream stream) {
   static const OpInfo& op = table_of(parsed(topk_gate_op));
   call_op(op,
@@ -1847,9 +1852,54 @@ void combine_reduce(const CombineReduce& call, Stream stream) {
            {"pos", call.pos},
            {"topk_weights", call.topk_weights},
            {"base", call.base},
+           {"num_tokens", call.num_tokens},
            {"out", call.out}},
           {},
           stream);
+}
+
+void moe_forward(const MoeForward& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(moe_forward_op));
+  call_op(op,
+          {{"x", call.x},
+           {"topk_idx", call.topk_idx},
+           {"topk_weights", call.topk_weights},
+           {"w13", call.w13},
+           {"w13_sf", call.w13_sf},
+           {"w2", call.w2},
+           {"w2_sf", call.w2_sf},
+           {"base", call.base},
+           {"num_tokens", call.num_tokens},
+           {"out", call.out},
+           {"workspace", call.workspace}},
+          {{"activation", call.activation},
+           {"num_per_channels", call.num_per_channels},
+           {"round_sf", call.round_sf},
+           {"swiglu_clamp_value", call.swiglu_clamp_value},
+           {"weights_at", call.weights_at}},
+          stream);
+}
+
+TensorView workspace_of(const MoeForward& call) {
+  static const OpInfo& op = table_of(parsed(moe_forward_op));
+  return workspace_of(op,
+          {{"x", call.x},
+           {"topk_idx", call.topk_idx},
+           {"topk_weights", call.topk_weights},
+           {"w13", call.w13},
+           {"w13_sf", call.w13_sf},
+           {"w2", call.w2},
+           {"w2_sf", call.w2_sf},
+           {"base", call.base},
+           {"num_tokens", call.num_tokens},
+           {"out", call.out},
+           {"workspace", call.workspace}},
+          {},
+          {{"activation", call.activation},
+           {"num_per_channels", call.num_per_channels},
+           {"round_sf", call.round_sf},
+           {"swiglu_clamp_value", call.swiglu_clamp_value},
+           {"weights_at", call.weights_at}});
 }
 
 void attention_fwd(const AttentionFwd& call, Stream stream) {

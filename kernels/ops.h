@@ -43,6 +43,9 @@ TESSERA_API std::string_view name(Order value);
 enum class Scale : uint8_t { shared, routed };
 TESSERA_API std::string_view name(Scale value);
 
+enum class WeightsAt : uint8_t { l1, combine };
+TESSERA_API std::string_view name(WeightsAt value);
+
 /// ids of the num_topk largest scores of each token
 ///
 ///   scores       f32 [T, E]
@@ -2732,6 +2735,7 @@ TESSERA_API void swiglu_psum_cast(const SwigluPsumCast& call, Stream stream);
 ///   pos            i32 [T, K]        values -1 .. R - 1  # pair_to_pos of moe_plan; -1: no row
 ///   topk_weights?  f32 [T, K]
 ///   base?          bf16 [T, H] rows                      # sums begin here, else at 0
+///   num_tokens?    i32 [1]                               # tokens from here on are 0
 ///   -> out         bf16 [T, H] align 16
 ///   limit  H <= 2147483647
 ///   limit  T * H <= 17045651448 on pos "so many elements are not supported"
@@ -2741,9 +2745,59 @@ struct CombineReduce {
   TensorView pos = {};
   TensorView topk_weights = {};
   TensorView base = {};
+  TensorView num_tokens = {};
   TensorView out = {};
 };
 TESSERA_API void combine_reduce(const CombineReduce& call, Stream stream);
+
+/// a layer of experts: two block-scaled e4m3 products with a gated activation between
+///
+///   x             bf16 [T, H] rows
+///   topk_idx      i32/i64 [T, K]                              # an expert, or -1
+///   topk_weights  f32 [T, K]
+///   w13           e4m3 [E, 2I, H]                             # gate, then up
+///   w13_sf        f32 [E, ceil(2I/128), ceil(H/128)]
+///   w2            e4m3 [E, H, I]
+///   w2_sf         f32 [E, ceil(H/128), ceil(I/128)]
+///   base?         bf16 [T, H] rows                            # such as a shared expert's result: is added
+///   num_tokens?   i32 [1]                                     # tokens from here on are 0
+///   -> out        bf16 [T, H] align 16
+///   workspace     f32 [elements()]
+///   param  activation {e4m3} = e4m3
+///   param  num_per_channels {128} = 128
+///   param  round_sf bool = false
+///   param  swiglu_clamp_value float = none                    # a value of bf16
+///   param  weights_at {l1, combine} = l1                      # of the activation, or of the sums
+///   need   H >= 1 on x "argument 'x' has no columns"
+///   need   H % 128 = 0 and I % 128 = 0 on w2 "the sizes of 'w2' are no multiples of 128"
+///   need   1 <= E <= 1024 on w13 "'w13' has the wrong number of experts"
+///   need   I >= 1 on w13 "argument 'w13' has no rows"
+///   need   swiglu_clamp_value > 0 if swiglu_clamp_value != none
+///   limit  T * K <= 16777216 on topk_idx "'topk_idx' has too many pairs"
+///   bucket T * K at 2049, 65537                               # moe_plan
+///   bucket T * K / E at 65                                    # gemm_fp8_grouped
+///   bucket T * K * I at 1048577, 2097153                      # swiglu_psum_cast
+///   bucket T at 1024                                          # combine_reduce
+struct MoeForward {
+  TensorView x = {};
+  TensorView topk_idx = {};
+  TensorView topk_weights = {};
+  TensorView w13 = {};
+  TensorView w13_sf = {};
+  TensorView w2 = {};
+  TensorView w2_sf = {};
+  TensorView base = {};
+  TensorView num_tokens = {};
+  TensorView out = {};
+  TensorView workspace = {};
+  DType activation = DType::e4m3;
+  int64_t num_per_channels = 128;
+  bool round_sf = false;
+  std::optional<double> swiglu_clamp_value = {};
+  WeightsAt weights_at = WeightsAt::l1;
+};
+TESSERA_API void moe_forward(const MoeForward& call, Stream stream);
+TESSERA_API TensorView workspace_of(const MoeForward& call);
 
 /// softmax(scale * q k^T) v of each head, and its log of the sum of exponentials
 ///

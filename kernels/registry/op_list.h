@@ -103,6 +103,7 @@ OP(moe_plan);
 OP(moe_gather_cast);
 OP(swiglu_psum_cast);
 OP(combine_reduce);
+OP(moe_forward);
 OP(attention_fwd);
 OP(attention_varlen_fwd);
 OP(attention_decode);

@@ -39,6 +39,15 @@ void Chain::set(std::string name, const TensorView& view) {
   between_[std::move(name)] = view;
 }
 
+void Chain::allocate(const std::string& name, DType dtype, const Dims& shape) {
+  OutputInfo info;
+  info.name = name;
+  info.dtype = dtype;
+  info.shape = shape;
+  info.strides = row_major_strides(shape);
+  between_[name] = in_workspace(info);
+}
+
 TensorView Chain::find(const std::string& name) const {
   const auto found = between_.find(name);
   return found == between_.end() ? call_->given(name) : found->second;

@@ -29,6 +29,8 @@ class Chain {
   ///
   /// Errors: those of the part, under the call's names.
   void add(const Op& part, std::initializer_list<Name> names = {}, Params params = {});
+  /// Allocates a tensor of the workspace, for an in-place tensor of a part.
+  void allocate(const std::string& name, DType dtype, const Dims& shape);
   /// Gives a tensor of the chain another name.
   void set(std::string name, const TensorView& view);
 

@@ -144,6 +144,7 @@ TEST_CASE("the tests of the ops around experts catch every mutant", "[moe_servin
     for (int64_t e = 0; e + 1 < in["psum"].size(); ++e) in["psum"].set_value(e, 0);
   });
   check_misread("combine_reduce", [](HostTensors& in, Params&) { in.erase("base"); });
+  check_misread("combine_reduce", [](HostTensors& in, Params&) { in.erase("num_tokens"); });
   check_misread("combine_reduce", [](HostTensors& in, Params&) { in.erase("topk_weights"); });
   check_misread("combine_reduce", [](HostTensors& in, Params&) {  // -1 is row 0
     HostTensor& rows = in["pos"];

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "tests/reference/gemm.h"
 #include "tests/reference/numeric.h"
@@ -33,6 +34,13 @@ HostTensor filled(DType dtype, Dims shape, double value) {
   HostTensor tensor(dtype, shape);
   for (int64_t i = 0; i < tensor.size(); ++i) tensor.set_value(i, value);
   return tensor;
+}
+
+/// Those before num_tokens, if it is given.
+int64_t tokens_that_count(const HostTensors& in, int64_t tokens) {
+  const auto limit = in.find("num_tokens");
+  if (limit == in.end()) return tokens;
+  return std::clamp<int64_t>(signed_bits(limit->second, 0), 0, tokens);
 }
 
 /// Any ids fit: all experts that can have a pair waste all that the alignment lets them waste.
@@ -118,8 +126,9 @@ HostTensor combine_reduce(const HostTensors& in) {
   const HostTensor &x = in.at("x"), &pos = in.at("pos");
   const int64_t rows = x.shape()[0], hidden = x.shape()[1], topk = pos.shape()[1];
   const auto weights = in.find("topk_weights"), base = in.find("base");
-  HostTensor out(DType::bf16, {pos.shape()[0], hidden});
-  for (int64_t i = 0; i < out.size(); ++i) {
+  HostTensor out = filled(DType::bf16, {pos.shape()[0], hidden}, 0);
+  const int64_t tokens = tokens_that_count(in, pos.shape()[0]);
+  for (int64_t i = 0; i < tokens * hidden; ++i) {
     float sum = base == in.end() ? 0 : static_cast<float>(base->second.value(i));
     for (int64_t slot = i / hidden * topk; slot < (i / hidden + 1) * topk; ++slot) {
       const int64_t row = signed_bits(pos, slot);
@@ -137,9 +146,7 @@ HostTensor combine_reduce(const HostTensors& in) {
 HostTensors moe_plan(const HostTensors& in, const PlanOptions& o) {
   const HostTensor& ids = in.at("topk_idx");
   const int64_t tokens = ids.shape()[0], topk = ids.shape()[1], pairs = tokens * topk;
-  const auto limit = in.find("num_tokens");
-  const int64_t counting =
-      limit == in.end() ? tokens : std::clamp<int64_t>(signed_bits(limit->second, 0), 0, tokens);
+  const int64_t counting = tokens_that_count(in, tokens);
   const int64_t rows = o.num_rows > 0 ? o.num_rows : most_rows(pairs, o.num_experts, o.alignment);
   const auto weights = in.find("topk_weights");
   HostTensor to_pair = filled(DType::i32, {rows}, -1), experts = filled(DType::i32, {rows}, -1);
@@ -171,6 +178,34 @@ HostTensors moe_plan(const HostTensors& in, const PlanOptions& o) {
   return out;
 }
 
+HostTensor moe_forward(const HostTensors& in, const ForwardOptions& o) {
+  const HostTensor &x = in.at("x"), &w13 = in.at("w13"), &w2 = in.at("w2");
+  const int64_t experts = w13.shape()[0];
+  HostTensors routing = {{"topk_idx", in.at("topk_idx")}, {"topk_weights", in.at("topk_weights")}};
+  if (in.contains("num_tokens")) routing["num_tokens"] = in.at("num_tokens");
+  const HostTensors plan = moe_plan(routing, {.num_experts = experts});
+  GatherCastOptions gather;
+  gather.num_topk = in.at("topk_idx").shape()[1];
+  gather.cast.round_sf = o.round_sf;
+  const HostTensors a = moe_gather_cast(x, plan.at("pos_to_pair"), gather);
+  const int64_t rows = plan.at("pos_to_pair").size();
+  const std::vector<int64_t> groups = groups_by_ends(plan.at("psum"), 1, rows);
+  HostTensors act = {{"psum", plan.at("psum")}};
+  act["x"] = gemm_fp8_grouped({a.at("out"), a.at("out_sf"), w13, in.at("w13_sf")}, groups,
+                              HostTensor(DType::bf16, {rows, w13.shape()[1]}));
+  if (!o.weighs_sums) act["topk_weights"] = plan.at("row_weights");
+  const HostTensors gated =
+      swiglu_psum_cast(act, {.clamp = o.clamp, .alignment = 1, .cast = gather.cast});
+  HostTensors sums = {{"pos", plan.at("pair_to_pos")}};
+  sums["x"] = gemm_fp8_grouped({gated.at("out"), gated.at("out_sf"), w2, in.at("w2_sf")}, groups,
+                               HostTensor(DType::bf16, {rows, w2.shape()[1]}));
+  if (o.weighs_sums) sums["topk_weights"] = in.at("topk_weights");
+  for (const char* name : {"base", "num_tokens"}) {
+    if (in.contains(name)) sums[name] = in.at(name);
+  }
+  return combine_reduce(sums);
+}
+
 Runner moe_serving_runner(const std::string& op) {
   if (op == "moe_plan") {
     return [](const HostTensors& in, const Params& params) {
@@ -198,6 +233,16 @@ Runner moe_serving_runner(const std::string& op) {
       o.alignment = param<int64_t>(params, "alignment", 128);
       o.clamp = static_cast<float>(param<double>(params, "swiglu_clamp_value", 10));
       return swiglu_psum_cast(in, o);
+    };
+  }
+  if (op == "moe_forward") {
+    return [](const HostTensors& in, const Params& params) {
+      ForwardOptions o{};
+      const double none = std::numeric_limits<double>::infinity();
+      o.clamp = static_cast<float>(param<double>(params, "swiglu_clamp_value", none));
+      o.round_sf = param<bool>(params, "round_sf", false);
+      o.weighs_sums = param<std::string>(params, "weights_at", "l1") == "combine";
+      return HostTensors{{"out", moe_forward(in, o)}};
     };
   }
   if (op == "combine_reduce") {

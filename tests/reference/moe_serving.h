@@ -39,8 +39,18 @@ struct PsumCastOptions {
 };
 test::HostTensors swiglu_psum_cast(const test::HostTensors& in, const PsumCastOptions& o);
 
-/// combine_reduce: bf16 sums of rows of x that `pos` names, slots ascending, from base or +0.
+/// combine_reduce: bf16 sums of rows of x that `pos` names, slots ascending, from base or +0; +0 from token num_tokens on.
 test::HostTensor combine_reduce(const test::HostTensors& in);
+
+/// moe_forward: moe_plan, moe_gather_cast, gemm_fp8_grouped, swiglu_psum_cast, gemm_fp8_grouped, combine_reduce.
+///
+///   x bf16 [T, H]; topk_idx, topk_weights [T, K]; w13 e4m3 [E, 2I, H], w2 [E, H, I] with scales of blocks of 128 x 128;
+///   base bf16 [T, H] and num_tokens i32 [1], each may be absent
+struct ForwardOptions {
+  float clamp;
+  bool round_sf = false, weighs_sums = false;  // at combine_reduce, else at swiglu_psum_cast
+};
+test::HostTensor moe_forward(const test::HostTensors& in, const ForwardOptions& o);
 
 /// The reference of one of these ops, or null if it is none.
 Runner moe_serving_runner(const std::string& op);

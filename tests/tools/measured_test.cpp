@@ -206,7 +206,7 @@ TEST_CASE("a user's words find ops, parts of other words do not", "[measured][li
   CHECK(has(names("quantize"), "per_block_cast "));
   CHECK(names("no such thing").empty());
   const std::string table = synonyms_text(kernels::ops());
-  CHECK(has(table, "| combine, unpermute | [`reduce_fused`](moe/README.md#reduce_fused) |"));
+  CHECK(has(table, "| unpermute | [`reduce_fused`](moe/README.md#reduce_fused) |"));
   CHECK_FALSE(has(table, "|  |\n"));  // a word that finds nothing
 }
 

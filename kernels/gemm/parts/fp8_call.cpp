@@ -13,6 +13,7 @@ namespace {
 
 constexpr Tile kPipelined = {64, 128, 128, 2, 0};  // 88 KiB of shared memory, two blocks per SM
 constexpr int64_t kWidest = 16;                    // bytes of a vector
+constexpr int64_t kFewRows = 64, kManyRows = 4096;
 
 /// A matrix as a stack of one; a stack as it is.
 TensorView as_stack(const TensorView& x) {
@@ -36,7 +37,9 @@ struct Slabs {
   int64_t count, rows;
 };
 Slabs slabs_to_expect(const Call& c, Groups groups) {
-  if (groups == Groups::by_ends) return {c["G"], (c["M"] + c["G"] - 1) / c["G"]};
+  // Few rows of a group or many: two tiles for all numbers of tokens.
+  if (groups == Groups::by_ends)
+    return {c["G"], c["M"] / c["G"] <= kFewRows ? kFewRows : kManyRows};
   if (groups != Groups::masked) return {1, c["M"]};
   const int64_t expected = c.i32("expected_m");
   return {c["G"], expected > 0 ? std::min(expected, c["Mmax"]) : c["Mmax"]};

@@ -23,6 +23,14 @@ void require_room(const Call& c, int64_t pairs, const char* too_few) {
          std::to_string(c["P"]));
 }
 
+int64_t pairs_that_count(const Call& c) {
+  int64_t tokens = c["T"];
+  if (c.has("num_tokens") && values_are_checked(c.given("num_tokens"))) {
+    tokens = std::clamp<int64_t>(integer_at(c.given("num_tokens"), 0), 0, tokens);
+  }
+  return tokens * c["K"];
+}
+
 }  // namespace
 
 void require_routing(const Call& c) {
@@ -30,17 +38,16 @@ void require_routing(const Call& c) {
   require_room(c, c["T"] * c["K"], kTooFewPositions);
 }
 
-void require_plan(const Call& c) {
-  const TensorView& topk_idx = c.given("topk_idx");
-  if (!values_are_checked(topk_idx)) return;
-  int64_t tokens = c["T"];
-  if (c.has("num_tokens")) {
-    tokens = std::clamp<int64_t>(integer_at(c.given("num_tokens"), 0), 0, tokens);
-  }
-  const int64_t pairs = tokens * c["K"];
-  require_values(c.check(), "topk_idx", topk_idx, -1, c["E"] - 1,
+void require_ids(const Call& c) {
+  const int64_t pairs = pairs_that_count(c);
+  require_values(c.check(), "topk_idx", c.given("topk_idx"), -1, c["E"] - 1,
                  [&](int64_t pair) { return pair < pairs; });
-  require_room(c, pairs, kTooFewRows);
+}
+
+void require_plan(const Call& c) {
+  if (!values_are_checked(c.given("topk_idx"))) return;
+  require_ids(c);
+  require_room(c, pairs_that_count(c), kTooFewRows);
 }
 
 void require_expansion(const Call& c) {

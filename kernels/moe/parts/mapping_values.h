@@ -16,6 +16,8 @@ inline constexpr const char* kTooFewRows =
 void require_routing(const Call& c);
 /// The same of moe_plan, whose tokens from num_tokens on do not count.
 void require_plan(const Call& c);
+/// Requires the ids of tokens that count to be -1 or one of the E experts.
+void require_ids(const Call& c);
 /// Requires every position to be padding or the position of one pair.
 void require_expansion(const Call& c);
 

@@ -15,6 +15,9 @@
 #include "kernels/moe/parts/reduce_kernel.h"
 
 #include <algorithm>
+#include <functional>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "dsl/builder.h"
@@ -66,6 +69,8 @@ ir::Kernel build_reduce(const ReduceSpec& s) {
     weights.push_back(k.input("topk_weights", DType::f32, {tokens, s.num_topk}, {.align = 4}));
   }
   if (s.has_sf) sf.push_back(k.input("sf", DType::f32, {1}, {.align = 4}));
+  std::optional<Ref> num_tokens;
+  if (s.has_num_tokens) num_tokens = k.input("num_tokens", DType::i32, {1}, {.align = 4});
   if (s.form == ReduceForm::combine_base) {
     base.push_back(k.input("base", s.in, {tokens, s.hidden}, rows_of("base")));
   }
@@ -75,14 +80,21 @@ ir::Kernel build_reduce(const ReduceSpec& s) {
   auto first_col = k.let("first_col", (at.x % chunks * runs * threads + k.thread()) * vector);
   auto column = [&](const Value& run) { return first_col + run * (threads * vector); };
 
+  std::optional<Value> counts;  // tokens from num_tokens on are 0
+  if (num_tokens) counts = k.let("counts", token < (*num_tokens)(0));
   auto acc = k.local(DType::f32, {runs, vector}, "acc");
-  if (base.empty()) {
+  const auto begin_at = [&](const std::function<Value(const Value& r, const Value& j)>& value) {
+    k.unrolled(runs,
+               [&](Value r) { k.vectorized(vector, [&](Value j) { acc(r, j) = value(r, j); }); });
+  };
+  const auto from_base = [&] {
+    begin_at([&](const Value& r, const Value& j) { return f32(base[0](token, column(r) + j)); });
+  };
+  if (base.empty() || counts) {
     k.unrolled(runs, [&](Value r) { k.unrolled(vector, [&](Value j) { acc(r, j) = 0.0f; }); });
-  } else {
-    k.unrolled(runs, [&](Value r) {
-      k.vectorized(vector, [&](Value j) { acc(r, j) = f32(base[0](token, column(r) + j)); });
-    });
   }
+  if (!base.empty() && counts) k.if_(*counts, from_base);
+  if (!base.empty() && !counts) from_base();
   // Lane l holds position and factor of the l-th slot of a group.
   const bool by_lanes = s.walk.slots > 1;
   Value mine, factor;
@@ -92,7 +104,10 @@ ir::Kernel build_reduce(const ReduceSpec& s) {
   // Reported at the end: an earlier report would delay the loads after it.
   auto fits = k.var(DType::boolean, true, "fits");
   auto require = [&](const Value& row) { fits = Value(fits) && row >= -1 && row < positions; };
-  auto position_of = [&](const Value& slot) { return slots_of[0](token, slot); };
+  auto position_of = [&](const Value& slot) {
+    const Value position = slots_of[0](token, slot);
+    return counts ? select(*counts, position, -1) : position;
+  };
   auto weight_of = [&](const Value& slot) {
     return weights.empty() ? Value(f32(1.0f)) : Value(weights[0](token, slot));
   };

@@ -1,6 +1,8 @@
 #pragma once
 // The kernel of reduce_fused and combine_reduce.
 
+#include <array>
+
 #include "dsl/ir/tile.h"
 
 namespace tessera::kernels::moe {
@@ -26,6 +28,8 @@ struct ReduceSpec {
   uint8_t align;   // bytes of x and out, at most 16
   ReduceForm form = ReduceForm::reduce;
   Walk walk;
+  bool has_num_tokens = false;  // of combine_reduce
+  std::array<uint8_t, 3> unused = {};
   int32_t hidden, num_topk;  // num_topk 0: there are no positions
 };
 
@@ -33,8 +37,8 @@ struct ReduceSpec {
 /// a short row.
 Walk pick_walk(int64_t tokens, int64_t vectors);
 
-/// Tensors: out; x and token_topk_to_pos, or pos, if there are positions; x_sf, topk_weights, sf and base if the
-/// Spec has them.
+/// Tensors: out; x and token_topk_to_pos, or pos, if there are positions; x_sf, topk_weights, sf, base and
+/// num_tokens if the Spec has them.
 ir::Kernel build_reduce(const ReduceSpec& s);
 
 }  // namespace tessera::kernels::moe

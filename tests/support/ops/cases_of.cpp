@@ -113,6 +113,7 @@ const std::map<std::string, std::vector<OpCase> (*)()> kCases = {
     {"moe_gather_cast", moe_gather_cast_cases},
     {"swiglu_psum_cast", swiglu_psum_cast_cases},
     {"combine_reduce", combine_reduce_cases},
+    {"moe_forward", moe_forward_cases},
     {"attention_fwd", attention_fwd_cases},
     {"attention_varlen_fwd", attention_varlen_fwd_cases},
     {"attention_decode", attention_decode_cases},

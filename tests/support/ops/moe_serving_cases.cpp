@@ -97,6 +97,7 @@ struct Combine {
   int64_t tokens = 7, topk = 3, rows = 21, hidden = 256;
   bool weights = false, base = false;
   int64_t x_padding = 0, base_padding = 0;
+  int64_t count = 1 << 30;  // num_tokens, given below that
 };
 
 OpCase combine(const Combine& c) {
@@ -111,6 +112,10 @@ OpCase combine(const Combine& c) {
   });
   if (c.weights) {
     test.inputs["topk_weights"] = random_tensor(DType::f32, {c.tokens, c.topk}, Values::normal, 62);
+  }
+  if (c.count < 1 << 30) {
+    test.label += fmt::format(" num_tokens={}", c.count);
+    test.inputs["num_tokens"] = tensor_of(DType::i32, {1}, {static_cast<double>(c.count)});
   }
   if (c.base) {
     test.inputs["base"] = random_tensor(DType::bf16, {c.tokens, c.hidden},
@@ -193,6 +198,10 @@ std::vector<OpCase> combine_reduce_cases() {
       cases.push_back(combine({.rows = 0, .weights = weights, .base = base}));
       cases.push_back(combine({.topk = 0, .weights = weights, .base = base}));
     }
+  }
+  for (const int64_t count : {-1, 0, 3, 9}) {
+    cases.push_back(combine({.weights = true, .base = true, .count = count}));
+    cases.push_back(combine({.tokens = 1030, .hidden = 48, .count = count * 100}));
   }
   cases.push_back(combine({.tokens = 0, .base = true}));
   cases.push_back(combine({.hidden = 0}));

@@ -147,6 +147,8 @@ std::vector<OpCase> moe_gather_cast_cases();
 std::vector<OpCase> swiglu_psum_cast_cases();
 /// With and without weights and a base, strided rows, slots without a row.
 std::vector<OpCase> combine_reduce_cases();
+/// Both places of the weights, a base, padding tokens, strided rows, experts without tokens and with all of them.
+std::vector<OpCase> moe_forward_cases();
 /// Rows at the ends of every tier, ties, hostile scores, all options.
 std::vector<OpCase> topk_select_cases();
 std::vector<OpCase> topk_plan_cases();

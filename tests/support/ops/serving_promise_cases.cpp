@@ -88,6 +88,22 @@ PromiseCase combined(const std::string& label, double row, const std::string& re
           refusal};
 }
 
+PromiseCase layered(const std::string& label, double expert, const std::string& refusal) {
+  PromiseCase test = {label,
+                      "moe_forward",
+                      {{"x", tensor_of(DType::bf16, {2, 128}, {1, 2})},
+                       {"topk_idx", tensor_of(DType::i64, {2, 1}, {0, expert})},
+                       {"topk_weights", tensor_of(DType::f32, {2, 1}, {1})},
+                       {"w13", tensor_of(DType::e4m3, {1, 256, 128}, {0})},
+                       {"w13_sf", tensor_of(DType::f32, {1, 2, 1}, {1})},
+                       {"w2", tensor_of(DType::e4m3, {1, 128, 128}, {1})},
+                       {"w2_sf", tensor_of(DType::f32, {1, 1, 1}, {1})}},
+                      {},
+                      refusal};
+  test.part = "moe_plan";
+  return test;
+}
+
 struct Gated {
   double logit = 0, mask = 1, kept = 1;
 };
@@ -339,7 +355,12 @@ std::vector<PromiseCase> compressor_promise_cases() {
 }
 
 std::vector<PromiseCase> expert_promise_cases() {
-  return {gathered("pairs and padding", -1, ""),
+  return {layered("experts and none", -1, ""),
+          layered("an expert that is none", 1,
+                  "tessera: moe_forward: argument 'topk_idx' has a value out of range\n"
+                  "  expected  -1 .. 0\n"
+                  "  got       1 at [1, 0]"),
+          gathered("pairs and padding", -1, ""),
           gathered("a pair beyond the tokens", 4,
                    "tessera: moe_gather_cast: argument 'pos_to_pair' has a value out of range\n"
                    "  expected  -1 .. 3\n"

@@ -1,0 +1,246 @@
+// moe_forward on the executor: the reference, the chain of its parts bit for bit, tokens that do not see each other, a
+// product in f64, mutants, errors.
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+
+#include "kernels/op.h"
+#include "tests/support/catch.h"
+#include "tests/support/ops/mutants.h"
+#include "tests/support/ops/op_errors.h"
+#include "tests/support/ops/run_op.h"
+#include "tests/support/random_tensor.h"
+#include "tests/support/tensor_of.h"
+
+using namespace tessera;
+using namespace tessera::test;
+using kernels::Params;
+
+namespace {
+
+const std::string kOp = "moe_forward";
+
+HostTensors run(const std::string& op, const HostTensors& inputs, const Params& params) {
+  return op_runner(op, Device::cpu())(inputs, params);
+}
+
+/// The parts one after another, with another alignment and every row of padding filled.
+HostTensor by_parts(const HostTensors& in, const Params& params) {
+  const int64_t experts = in.at("w13").shape()[0], alignment = 8;
+  const bool at_sums = params.contains("weights_at");
+  const auto with = [&](HostTensors tensors, const char* name) {
+    if (in.contains(name)) tensors[name] = in.at(name);
+    return tensors;
+  };
+  HostTensors routing = {{"topk_idx", in.at("topk_idx")}, {"topk_weights", in.at("topk_weights")}};
+  const HostTensors plan = run("moe_plan", with(routing, "num_tokens"),
+                               {{"num_experts", experts}, {"alignment", alignment}});
+  const HostTensors a =
+      run("moe_gather_cast", {{"x", in.at("x")}, {"pos_to_pair", plan.at("pos_to_pair")}},
+          {{"num_topk", std::max<int64_t>(in.at("topk_idx").shape()[1], 1)},
+           {"round_sf", params.at("round_sf")}});
+  const int64_t rows = plan.at("pos_to_pair").size();
+  const auto product = [&](const HostTensors& left, const char* weights, const char* scales) {
+    const int64_t columns = in.at(weights).shape()[1];
+    return run("gemm_fp8_grouped",
+               {{"a", left.at("out")},
+                {"a_sf", left.at("out_sf")},
+                {"b", in.at(weights)},
+                {"b_sf", in.at(scales)},
+                {"psum", plan.at("psum")},
+                {"out", tensor_of(DType::bf16, {rows, columns},
+                                  {std::numeric_limits<double>::quiet_NaN()})}},
+               {{"alignment", alignment}})
+        .at("out");
+  };
+  HostTensors act = {{"x", product(a, "w13", "w13_sf")}, {"psum", plan.at("psum")}};
+  if (!at_sums) act["topk_weights"] = plan.at("row_weights");
+  const auto clamp = params.find("swiglu_clamp_value");
+  const HostTensors gated =
+      run("swiglu_psum_cast", act,
+          {{"num_per_channels", int64_t{128}},
+           {"alignment", alignment},
+           {"round_sf", params.at("round_sf")},
+           {"sf_layout", std::string("row_major")},
+           {"swiglu_clamp_value", clamp == params.end()
+                                      ? kernels::ParamValue(std::numeric_limits<double>::infinity())
+                                      : clamp->second}});
+  HostTensors sums = {{"x", product(gated, "w2", "w2_sf")}, {"pos", plan.at("pair_to_pos")}};
+  if (at_sums) sums["topk_weights"] = in.at("topk_weights");
+  return run("combine_reduce", with(with(sums, "base"), "num_tokens"), {}).at("out");
+}
+
+/// Rows of tokens of a case, in this order.
+HostTensors of_tokens(const HostTensors& in, const std::vector<int64_t>& tokens) {
+  HostTensors result = in;
+  for (const char* name : {"x", "topk_idx", "topk_weights", "base"}) {
+    if (!in.contains(name)) continue;
+    const HostTensor& all = in.at(name);
+    const int64_t columns = all.shape()[1];
+    HostTensor some(all.dtype(), {std::ssize(tokens), columns});
+    for (int64_t i = 0; i < some.size(); ++i) {
+      some.set_bits(i, all.bits(tokens[static_cast<size_t>(i / columns)] * columns + i % columns));
+    }
+    result[name] = std::move(some);
+  }
+  return result;
+}
+
+OpCase a_case(bool has_base) {
+  for (const OpCase& test : moe_forward_cases()) {
+    if (test.inputs.contains("base") == has_base && test.inputs.at("x").shape()[0] == 37) {
+      return test;
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+TEST_CASE("moe_forward equals its reference on the executor", "[moe_forward]") {
+  const auto cases = moe_forward_cases();
+  const CaseReport report = run_cases(kOp, cases, op_runner(kOp, Device::cpu()));
+  for (const std::string& failure : report.failures) FAIL_CHECK(failure);
+  CHECK(report.passed == std::ssize(cases));
+}
+
+TEST_CASE("moe_forward is its parts, bit for bit, whatever the alignment", "[moe_forward]") {
+  const kernels::UncheckedValues as_on_a_gpu;
+  for (const OpCase& test : moe_forward_cases()) {
+    if (test.inputs.at("topk_idx").size() == 0) continue;
+    CAPTURE(test.label);
+    CHECK(run(kOp, test.inputs, test.params).at("out").raw() ==
+          by_parts(test.inputs, test.params).raw());
+  }
+}
+
+TEST_CASE("a token's bits depend on no other token, nor on the order of tokens", "[moe_forward]") {
+  const OpCase test = a_case(true);
+  const HostTensor whole = run(kOp, test.inputs, test.params).at("out");
+  const int64_t hidden = whole.shape()[1];
+  for (const std::vector<int64_t>& tokens :
+       {std::vector<int64_t>{0}, {36, 3, 5}, {9, 8, 7, 6, 5, 4, 3, 2, 1, 0}}) {
+    HostTensors in = of_tokens(test.inputs, tokens);
+    const HostTensor part = run(kOp, in, test.params).at("out");
+    in["num_tokens"] = tensor_of(DType::i32, {1}, {1});
+    const HostTensor first = run(kOp, in, test.params).at("out");
+    int64_t wrong = 0;
+    for (int64_t i = 0; i < part.size(); ++i) {
+      const int64_t token = tokens[static_cast<size_t>(i / hidden)];
+      wrong += part.bits(i) == whole.bits(token * hidden + i % hidden) ? 0 : 1;
+      wrong += first.bits(i) == (i < hidden ? part.bits(i) : 0) ? 0 : 1;
+    }
+    CHECK(wrong == 0);
+  }
+}
+
+TEST_CASE("a token with NaN, and weights that are none, stay in their token", "[moe_forward]") {
+  OpCase test = a_case(true);
+  const HostTensor before = run(kOp, test.inputs, test.params).at("out");
+  const int64_t hidden = before.shape()[1];
+  test.inputs["x"].set_value(2 * hidden + 5, std::numeric_limits<double>::quiet_NaN());
+  test.inputs["topk_weights"].set_value(4 * 3, std::numeric_limits<double>::quiet_NaN());
+  const HostTensor after = run(kOp, test.inputs, test.params).at("out");
+  int64_t moved = 0;
+  for (int64_t i = 0; i < before.size(); ++i) {
+    if (i / hidden == 2 || i / hidden == 4) {
+      CHECK(std::isnan(after.value(i)));
+    } else {
+      moved += before.bits(i) == after.bits(i) ? 0 : 1;
+    }
+  }
+  CHECK(moved == 0);
+}
+
+TEST_CASE("moe_forward is near a layer in f64", "[moe_forward]") {
+  const OpCase test = a_case(true);
+  const HostTensors& in = test.inputs;
+  const HostTensor out = run(kOp, in, test.params).at("out");
+  const int64_t tokens = 37, topk = 3, hidden = 128, inner = 128;
+  double products = 0, squares = 0;
+  for (int64_t t = 0; t < tokens; ++t) {
+    std::vector<double> want(hidden);
+    for (int64_t h = 0; h < hidden; ++h)
+      want[static_cast<size_t>(h)] = in.at("base").value(t * hidden + h);
+    for (int64_t k = 0; k < topk; ++k) {
+      const auto e = static_cast<int64_t>(in.at("topk_idx").value(t * topk + k));
+      if (e < 0) continue;
+      std::vector<double> mid(2 * inner);
+      for (int64_t n = 0; n < 2 * inner; ++n) {
+        for (int64_t h = 0; h < hidden; ++h) {
+          mid[static_cast<size_t>(n)] += in.at("x").value(t * hidden + h) *
+                                         in.at("w13").value((e * 2 * inner + n) * hidden + h) *
+                                         in.at("w13_sf").value(e * 2 + n / 128);
+        }
+      }
+      for (int64_t h = 0; h < hidden; ++h) {
+        double sum = 0;
+        for (int64_t i = 0; i < inner; ++i) {
+          const double gate = mid[static_cast<size_t>(i)];
+          sum += gate / (1 + std::exp(-gate)) * mid[static_cast<size_t>(inner + i)] *
+                 in.at("w2").value((e * hidden + h) * inner + i) * in.at("w2_sf").value(e);
+        }
+        want[static_cast<size_t>(h)] += in.at("topk_weights").value(t * topk + k) * sum;
+      }
+    }
+    for (int64_t h = 0; h < hidden; ++h) {
+      const double x = want[static_cast<size_t>(h)], y = out.value(t * hidden + h);
+      products += x * y;
+      squares += x * x + y * y;
+    }
+  }
+  CHECK(1 - 2 * products / squares <= 5e-3);
+  CHECK(squares > 0);
+}
+
+TEST_CASE("the moe_forward tests catch every mutant", "[moe_forward][mutants]") {
+  const kernels::UncheckedValues as_on_a_gpu;
+  const auto cases = moe_forward_cases();
+  const auto misread = [&](const std::function<void(HostTensors&, Params&)>& mistake) {
+    return is_caught(kOp, cases, misled(kOp, mistake));
+  };
+  CHECK_FALSE(misread([](HostTensors&, Params&) {}));
+  CHECK(misread([](HostTensors& in, Params&) { in.erase("base"); }));
+  CHECK(misread([](HostTensors& in, Params&) { in.erase("num_tokens"); }));
+  CHECK(misread([](HostTensors&, Params& p) { p.erase("swiglu_clamp_value"); }));
+  CHECK(misread([](HostTensors& in, Params&) {  // all weights 1
+    HostTensor& weights = in["topk_weights"];
+    for (int64_t i = 0; i < weights.size(); ++i) weights.set_value(i, 1);
+  }));
+  CHECK(misread([](HostTensors& in, Params&) {  // up, then gate
+    HostTensor& w = in["w13"];
+    const HostTensor before = w;
+    const int64_t half = w.shape()[1] * w.shape()[2] / 2;
+    for (int64_t i = 0; i < w.size(); ++i) {
+      w.set_bits(i, before.bits(i / half % 2 == 0 ? i + half : i - half));
+    }
+  }));
+  CHECK(misread([](HostTensors& in, Params&) {  // the experts of the token before
+    HostTensor& ids = in["topk_idx"];
+    const int64_t topk = ids.shape()[1];
+    for (int64_t i = ids.size() - 1; i >= topk; --i) ids.set_bits(i, ids.bits(i - topk));
+  }));
+}
+
+TEST_CASE("moe_forward explains wrong arguments", "[moe_forward][errors]") {
+  const HostTensors inputs = {{"x", HostTensor(DType::bf16, {3, 128})},
+                              {"topk_idx", HostTensor(DType::i32, {3, 2})},
+                              {"topk_weights", HostTensor(DType::f32, {3, 2})},
+                              {"w13", HostTensor(DType::e4m3, {2, 256, 128})},
+                              {"w13_sf", HostTensor(DType::f32, {2, 2, 1})},
+                              {"w2", HostTensor(DType::e4m3, {2, 128, 128})},
+                              {"w2_sf", HostTensor(DType::f32, {2, 1, 1})}};
+  CHECK(outputs_error(kOp, inputs, {}) == "no error");
+  HostTensors other = inputs;
+  other["w2"] = HostTensor(DType::e4m3, {3, 128, 128});
+  CHECK(outputs_error(kOp, other, {}) ==
+        "tessera: moe_forward: argument 'w2' has the wrong shape\n"
+        "  expected  e4m3[2, 128, 128]   (E = 2 from w13 dim 0; H = 128 from x dim 1; I = 128 = 2I "
+        "= 256 "
+        "of w13 dim 1)\n"
+        "  got       e4m3[3, 128, 128] on cpu");
+  CHECK(outputs_error(kOp, inputs, {{"swiglu_clamp_value", 0.0}}).find("swiglu_clamp_value") !=
+        std::string::npos);
+}
