@@ -51,6 +51,7 @@ int known_spill(const std::string& op, int nvrtc_version) {
       {"attention_bwd", 4},            // heads of 64 by mma.sync
       {"topk_select", 8},              // of bf16, on sm_80 alone
       {"gemm_fp8_masked", 28},         // on sm_100a alone
+      {"gemm_fp8_grouped", 32},        // the same, where ids may change within 128 rows
       {"gemm_fp8_k_grouped", 4},       // the same
       {"gemm_fp8_block", 16},          // byte by byte, on sm_89
       {"gemm_mxfp4", 16},              // on sm_100a; on sm_80 8
