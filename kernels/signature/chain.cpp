@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "dsl/base/error.h"
 #include "kernels/op.h"
 #include "kernels/signature/table.h"
@@ -60,7 +62,12 @@ TensorView Chain::in_workspace(const OutputInfo& info) {
     const auto begin = reinterpret_cast<uintptr_t>(call_->given("workspace").data);
     view.data = reinterpret_cast<void*>(begin + static_cast<uintptr_t>(elements_) * sizeof(float));
   }
-  const int64_t bytes = num_elements(info.shape) * tessera::bytes(info.dtype);
+  int64_t elements =
+      1;  // with the gaps of the layout: columns of scales may be further apart than their rows say
+  for (int i = 0; i < info.shape.rank; ++i) {
+    elements = std::max(elements, info.shape[i] * info.strides[i]);
+  }
+  const int64_t bytes = elements * tessera::bytes(info.dtype);
   elements_ += (bytes + 4 * kUnit - 1) / (4 * kUnit) * kUnit;
   return view;
 }

@@ -82,6 +82,8 @@ std::vector<OpCase> moe_forward_cases() {
   }
   cases.push_back(layer({.tokens = 37, .topk = 3, .experts = 5, .base = true}));
   cases.push_back(layer({.tokens = 1, .topk = 1, .experts = 1}));
+  // Columns of scales are further apart than there are rows: a workspace without the gaps has them share memory.
+  cases.push_back(layer({.tokens = 1, .topk = 6, .hidden = 4096}));
   cases.push_back(layer({.base = true, .count = 0}));
   cases.push_back(layer({.base = true, .count = 9}));
   cases.push_back(layer({.tokens = 0}));
