@@ -184,7 +184,8 @@ OutputInfo Call::output(const TensorRule& rule, const std::string& name) const {
     const ScaleBlocks blocks = blocks_of(rule);
     return scale_output(name, scale_layout(rule, *params_), blocks.rows, blocks.columns);
   }
-  const DType dtype = declared_dtype(rule);
+  // An accumulator that the caller gives keeps its dtype.
+  const DType dtype = rule.accumulate && has(name) ? given(name).dtype : declared_dtype(rule);
   const Packing packing = packing_of(rule, dtype);
   Dims shape;
   for (size_t i = 0; i < num_extents(rule); ++i) {
