@@ -9,7 +9,7 @@
 // Queries   scores and dP as above with rows first; ds k is added to a part, that to grad_q every 128 keys.
 //
 // Bound     7 products, where one pass with tickets for grad_q has 5. One H200, 4 x 48 heads of 128, 4096 tokens, us (cuDNN,
-//           torch's flash in the same call): 11798 (7848, 13435), causal 6589 (4218, 7278): 489 TFLOP/s of 7 products.
+//           torch's flash in the same call): 11518 (7472, 13442), causal 6403 (4141, 7274): 501 TFLOP/s of 7 products.
 //           The plain form takes 45406 and 23907.
 
 #include <functional>
@@ -30,13 +30,12 @@ constexpr dsl::GemmOptions kByGroups = {.warp_rows = 4 * kGroups,
 
 void add_roles(dsl::Builder& k, const BackwardSpec& s, const std::function<void()>& multiply,
                const std::function<void()>& load) {
-  // The rows of a tail take their role more registers.
+  // Rows of a tail take the role that loads more registers.
   const bool has_tails = s.is_packed != 0 || s.has_q_lengths != 0 || s.has_k_lengths != 0;
-  k.roles({{.name = "multiply",
-            .warpgroups = kGroups,
-            .registers = has_tails ? 232 : 240,
-            .body = multiply},
-           {.name = "load", .warps = 1, .registers = has_tails ? 40 : 24, .body = load}});
+  const int of_load = !has_tails ? 24 : s.width == 64 ? 104 : 56;
+  const int of_multiply = !has_tails ? 240 : s.width == 64 ? 200 : 224;
+  k.roles({{.name = "multiply", .warpgroups = kGroups, .registers = of_multiply, .body = multiply},
+           {.name = "load", .warps = 1, .registers = of_load, .body = load}});
 }
 
 int stages_of(const BackwardSpec& s) {

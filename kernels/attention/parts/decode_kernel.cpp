@@ -469,12 +469,17 @@ ir::Kernel build_decode(const DecodeSpec& spec) {
     });
   };
   const bool has_moves = spec.has_moves != 0;
-  k.roles(
-      {{.name = "multiply",
-        .warpgroups = spec.warps / 4,
-        .registers = has_moves ? 216 : 0,
-        .body = multiply},
-       {.name = "load", .warps = spec.load_warps, .registers = has_moves ? 72 : 0, .body = fetch}});
+  // Wider rows take the role that loads more.
+  const int of_load = spec.width > 192 ? 136 : spec.width > 128 ? 104 : 72;
+  const int of_multiply = spec.width > 192 ? 184 : spec.width > 128 ? 200 : 216;
+  k.roles({{.name = "multiply",
+            .warpgroups = spec.warps / 4,
+            .registers = has_moves ? of_multiply : 0,
+            .body = multiply},
+           {.name = "load",
+            .warps = spec.load_warps,
+            .registers = has_moves ? of_load : 0,
+            .body = fetch}});
   return k.finish();
 }
 
