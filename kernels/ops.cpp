@@ -2038,4 +2038,56 @@ TensorView workspace_of(const AttentionBwd& call) {
            {"softcap", call.softcap}});
 }
 
+void attention_varlen_bwd(const AttentionVarlenBwd& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(attention_varlen_bwd_op));
+  call_op(op,
+          {{"grad_out", call.grad_out},
+           {"q", call.q},
+           {"k", call.k},
+           {"v", call.v},
+           {"out", call.out},
+           {"lse", call.lse},
+           {"cu_q", call.cu_q},
+           {"cu_k", call.cu_k},
+           {"sink", call.sink},
+           {"grad_lse", call.grad_lse},
+           {"grad_q", call.grad_q},
+           {"grad_k", call.grad_k},
+           {"grad_v", call.grad_v},
+           {"grad_sink", call.grad_sink},
+           {"workspace", call.workspace}},
+          {{"scale", call.scale},
+           {"causal", call.causal},
+           {"window_left", call.window_left},
+           {"window_right", call.window_right},
+           {"softcap", call.softcap}},
+          stream);
+}
+
+TensorView workspace_of(const AttentionVarlenBwd& call) {
+  static const OpInfo& op = table_of(parsed(attention_varlen_bwd_op));
+  return workspace_of(op,
+          {{"grad_out", call.grad_out},
+           {"q", call.q},
+           {"k", call.k},
+           {"v", call.v},
+           {"out", call.out},
+           {"lse", call.lse},
+           {"cu_q", call.cu_q},
+           {"cu_k", call.cu_k},
+           {"sink", call.sink},
+           {"grad_lse", call.grad_lse},
+           {"grad_q", call.grad_q},
+           {"grad_k", call.grad_k},
+           {"grad_v", call.grad_v},
+           {"grad_sink", call.grad_sink},
+           {"workspace", call.workspace}},
+          {},
+          {{"scale", call.scale},
+           {"causal", call.causal},
+           {"window_left", call.window_left},
+           {"window_right", call.window_right},
+           {"softcap", call.softcap}});
+}
+
 }  // namespace tessera::kernels

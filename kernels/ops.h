@@ -2973,4 +2973,57 @@ struct AttentionBwd {
 TESSERA_API void attention_bwd(const AttentionBwd& call, Stream stream);
 TESSERA_API TensorView workspace_of(const AttentionBwd& call);
 
+/// gradients of attention_varlen_fwd
+///
+///   grad_out           bf16/f16 [Tq, h, dv] rows  # as q
+///   q                  bf16/f16 [Tq, h, dk] rows
+///   k                  as q [Tk, g, dk] rows      # heads of q share those of k and v in groups of h / g
+///   v                  as q [Tk, g, dv] rows
+///   out                as q [Tq, h, dv] rows      # what attention_varlen_fwd gave
+///   lse                f32 [h, Tq]                # the same
+///   cu_q               i32 [B+1]                  # where requests end in q, from 0 on
+///   cu_k               i32 [B+1]                  # and in k and v
+///   sink?              f32 [h]
+///   grad_lse?          f32 [h, Tq]                # of lse, without sink
+///   -> grad_q          as q [Tq, h, dk]
+///   -> grad_k          as q [Tk, g, dk]
+///   -> grad_v          as q [Tk, g, dv]
+///   -> acc grad_sink?  f32 [h]                    iff sink
+///   workspace          f32 [elements()]
+///   param  scale float = none
+///   param  causal bool = false
+///   param  window_left, window_right int >= -1 = -1
+///   param  softcap float >= 0 = 0
+///   need   h % g = 0 on q "the heads of 'q' are no multiple of those of 'k'"
+///   need   window_right <= 0 if causal on window_right "parameter 'window_right' goes without causal"
+///   limit  Tq <= 536870912 on q "so many rows are not supported"
+///   limit  Tk <= 536870912 on k "so many rows are not supported"
+///   limit  h * (ceil(Tq / 16) + B + 1) <= 2147483647 on q "so many rows are not supported"
+///   limit  h * (ceil(Tk / 32) + B + 1) <= 2147483647 on k "so many rows are not supported"
+///   limit  Tk * g <= 2130706431 on k "so many rows are not supported"
+struct AttentionVarlenBwd {
+  TensorView grad_out = {};
+  TensorView q = {};
+  TensorView k = {};
+  TensorView v = {};
+  TensorView out = {};
+  TensorView lse = {};
+  TensorView cu_q = {};
+  TensorView cu_k = {};
+  TensorView sink = {};
+  TensorView grad_lse = {};
+  TensorView grad_q = {};
+  TensorView grad_k = {};
+  TensorView grad_v = {};
+  TensorView grad_sink = {};
+  TensorView workspace = {};
+  std::optional<double> scale = {};
+  bool causal = false;
+  int64_t window_left = -1;
+  int64_t window_right = -1;
+  double softcap = 0;
+};
+TESSERA_API void attention_varlen_bwd(const AttentionVarlenBwd& call, Stream stream);
+TESSERA_API TensorView workspace_of(const AttentionVarlenBwd& call);
+
 }  // namespace tessera::kernels

@@ -28,6 +28,7 @@ except ImportError:
 SECONDS = 15
 MOST_ELEMENTS = 1 << 14  # of a case
 BITS_BY_ORDER = {"gemm_fp8_k_grouped"}  # multiplies column-major matrices by another instruction than row-major ones
+DEFINED = {"moe_gather_cast": {"fill_padding": True}}  # else rows of padding hold anything
 TORCH = {"bfloat16": "bfloat16", "float8_e4m3fn": "float8_e4m3fn", "float8_e5m2": "float8_e5m2", "bool": "bool"}
 
 
@@ -117,6 +118,7 @@ class Case:
     def __init__(self, op, example):
         self.op, self.tensors = op, {}
         self.params = {name: value for name, value in example["params"].items() if value is not None}
+        self.params |= DEFINED.get(op.name, {})
         lists = {t.name for t in op.tensors if t.list}
         for number, (name, dtype, shape, strides, values) in enumerate(example["inputs"]):
             made, stem = array_of(dtype, shape, strides, values, number), name.split(".")[0]
@@ -148,6 +150,7 @@ class Case:
                 extent = rng.choice([0, 1, max(value.shape[dim] - 1, 0), value.shape[dim] + 1])
                 shape = [extent if i == dim else e for i, e in enumerate(value.shape)]
                 made.tensors[name] = np.resize(value, shape) if value.size else np.zeros(shape, value.dtype)
+        made.params |= DEFINED.get(self.op.name, {})
         return made, what
 
     def place(self, rng, hostile):

@@ -18,7 +18,9 @@ using test::HostTensors;
 template <class T>
 T param(const Params& params, const std::string& name, T fallback) {
   const auto found = params.find(name);
-  return found == params.end() ? fallback : std::get<T>(found->second);
+  const bool is_none =
+      found == params.end() || std::holds_alternative<std::monostate>(found->second);
+  return is_none ? fallback : std::get<T>(found->second);
 }
 
 int64_t rounded_up(int64_t size, int64_t alignment) {

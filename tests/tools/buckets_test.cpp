@@ -62,9 +62,11 @@ TEST_CASE("after the cases of the buckets no number of tokens needs another kern
           "[signature][buckets][slow]") {
   for (const Op* op : all_ops()) {
     if (op->family == "transpose") continue;  // matrices without tokens
+    if (op->name == "cast") continue;         // a tensor whose elements are T
     const ParsedOp& of_op = parsed(*op);
     const OpInfo& info = find_op(std::string(op->name));
     for (const std::string& text : case_lines(op->examples)) {
+      if (text.find("mega_moe_sf=") != std::string::npos) continue;  // R has to grow with T
       if (with_tokens(text, 1).empty()) {
         CHECK(std::none_of(of_op.signature.tensors.begin(), of_op.signature.tensors.end(),
                            [](const TensorRule& rule) { return has_tokens(rule); }));

@@ -250,7 +250,7 @@ const std::set<std::string> kInSentences = {"compress_fwd",
                                             "gemm_mxfp4_grouped",
                                             "gemm_mxfp4_masked"};
 
-/// `serving.md` with the names that `ops.md` 1.7 gives to all families.
+/// A specification with the names that `ops.md` 1.7 gives to all families.
 std::string with_common_names(std::string text) {
   for (const auto& [other, name] :
        {std::pair("out_page_size", "page_size"), std::pair("out_pages", "page_table"),
@@ -276,7 +276,8 @@ TEST_CASE("the contract's rows equal those of the specification beside the repos
       tests::read_text(folder + "/ops.md") +
       "\n### 2.8 serving (its tables stand in sections of their own)\n" +
       with_common_names(tests::read_text(folder + "/serving.md")) +
-      "\n### 2.9 attention (the same)\n" + tests::read_text(folder + "/attention.md");
+      "\n### 2.9 attention (the same)\n" +
+      with_common_names(tests::read_text(folder + "/attention.md"));
   std::vector<std::string> names = tests::spec_ops(contract);
   std::erase_if(names, [](const std::string& name) { return kInSentences.contains(name); });
   // The specification may have more ops.

@@ -140,7 +140,7 @@ const Op gate_scores_sum_op{
     .launches = launches,
     .functions = {{"elements", [](const Call& c) { return parts_of(c) * c["E"]; }}},
     .examples = R"(
-      T=390 E=256 num_seqs=3; T=5 E=30 num_seqs=1; T=64 E=384 num_seqs=64)",
+      T=390 E=256 num_seqs=1; T=5 E=30 num_seqs=1; T=64 E=384 num_seqs=1)",
     .bench = R"(
       T=512 E=256 num_seqs=1; T=8192 E=256 num_seqs=2; T=8192 E=384 num_seqs=2)",
     .values = {{"mask", [](const Case&, int64_t t) { return t % 5 == 4 ? int64_t{0} : 1; }}}};

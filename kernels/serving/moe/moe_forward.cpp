@@ -5,6 +5,7 @@
 //          counts stay on the device; nothing waits for it, so a call can be captured, and one capture serves every
 //          num_tokens. Products by psum need no padding: the rows of experts follow each other.
 // Maths    that of the parts; the first product is rounded to bf16
+// Measured one H200, 256 experts of 4096 x 2048, 6 per token: 1 token 114 us, 64 1571 (97 % of the copy rate), 1024 1676, 8192 4018
 
 #include <algorithm>
 #include <limits>

@@ -9,8 +9,6 @@
 namespace tessera::kernels {
 namespace {
 
-constexpr int64_t kMegaColumns = 128;  // columns of a word of mega_moe_sf
-
 /// Rows between two columns of mega_moe_sf.
 int64_t words_apart(const TensorView& view) {
   return view.shape[1] == 1 ? std::max(view.shape[0], view.strides[1]) : view.strides[1];

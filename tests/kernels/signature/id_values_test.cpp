@@ -46,6 +46,7 @@ bool is_taken(const std::string& op, const std::string& tensor, int64_t value) {
       "paged_lengths lengths",
   };
   static const std::set<std::string> all = {
+      "combine_reduce num_tokens",  // cut, as in all ops that take it
       "engram_hash multipliers",
       "engram_hash ngram_token_ids",
       "engram_hash offsets",
@@ -54,6 +55,8 @@ bool is_taken(const std::string& op, const std::string& tensor, int64_t value) {
       "mask_indices_by_tp indices",
       "mask_padded_topk num_tokens",
       "mask_padded_topk topk_idx",
+      "moe_forward num_tokens",
+      "moe_plan num_tokens",
       "moe_topk_gate_fwd to_physical_map",    // any expert of any rank
       "moe_topk_gate_fwd unmapped_topk_idx",  // read where fix_routing_mask says so
       "norm_fwd_and_per_token_cast mega_moe_sf",
