@@ -41,7 +41,7 @@ PsumTiles::PsumTiles(dsl::Builder& k, const Value& groups, const Value& rows)
       alignment_(k.scalar("alignment", DType::i32)) {}
 
 PsumTiles::Lanes PsumTiles::lanes(const Value& first, const Value& end_before,
-                                    bool is_reported) const {
+                                  bool is_reported) const {
   auto group = k_.let("group_of_lane", first + k_.lane());
   auto given = k_.var(DType::i32, 0, "given_end");
   k_.if_(group < groups_, [&] { given = psum_(group); });
@@ -61,8 +61,8 @@ PsumTiles::Lanes PsumTiles::lanes(const Value& first, const Value& end_before,
 }
 
 void PsumTiles::each(const Value& block, const Value& blocks, int32_t tile_rows,
-                      const Value& tiles_across,
-                      const std::function<void(const PsumTile&)>& body) const {
+                     const Value& tiles_across,
+                     const std::function<void(const PsumTile&)>& body) const {
   auto across = k_.let("across", tiles_across);
   const auto of_warp = [&](const char* name, const Value& value, const Value& lane) {
     auto same = k_.let(name, k_.uniform(k_.shuffle(value, lane)));

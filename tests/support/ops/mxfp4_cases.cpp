@@ -405,7 +405,8 @@ std::vector<OpCase> gemm_mxfp4_masked_cases() {
   }
   const Form rows{false};
   cases.push_back(masked({3, 20, 100, 416}, {20, 0, 13}, rows, DType::bf16));
-  cases.push_back(masked({2, 40, 130, 272}, {40, 17}, {false, 128, "row_major", true}, DType::bf16));
+  cases.push_back(
+      masked({2, 40, 130, 272}, {40, 17}, {false, 128, "row_major", true}, DType::bf16));
   cases.push_back(poisoned(masked({2, 9, 100, 288}, {3, 8}, rows, DType::bf16)));
   cases.push_back(masked({2, 9, 40, 4}, {3, 8}, rows, DType::bf16));
   cases.push_back(masked({2, 0, 8, 32}, {0, 0}, {}));
