@@ -309,7 +309,9 @@ TEST_CASE("the MXFP4 tests catch every mutant", "[mxfp4][mutants]") {
       {"gemm_mxfp4", gemm_mxfp4_cases()},
       {"gemm_mxfp4_grouped", gemm_mxfp4_grouped_cases()},
       {"gemm_mxfp4_masked", gemm_mxfp4_masked_cases()}};
-  for (const auto& [op, cases] : products) {
+  for (const auto& product : products) {
+    const char* const op = product.first;
+    const std::vector<OpCase>& cases = product.second;
     CAPTURE(op);
     const auto shifted = [&](const char* name) {
       return misled(op, [name](HostTensors& in, Params&) {

@@ -91,11 +91,12 @@ Weights adversarial() {
 
 std::vector<OpCase> mxfp4_prepack_cases() {
   std::vector<OpCase> cases;
-  for (const auto& [operand, fold] : {std::pair{"e4m3", "block"},
-                                      {"e4m3", "row"},
-                                      {"e4m3", "none"},
-                                      {"bf16", "row"},
-                                      {"bf16", "none"}}) {
+  for (const auto& form : {std::pair{"e4m3", "block"},
+                           {"e4m3", "row"},
+                           {"e4m3", "none"},
+                           {"bf16", "row"},
+                           {"bf16", "none"}}) {
+    const char *operand = form.first, *fold = form.second;
     const auto add = [&](int64_t g, int64_t n, int64_t k) {
       cases.push_back(prepack("near bytes", weights(g, n, k, near(130, 9)), operand, fold, g == 3));
     };
