@@ -176,7 +176,7 @@ class _Call:
 
     def _extent(self, tensor: TensorInfo, index: int, dim: int) -> Extent:
         info = self.outputs[index]
-        tail = len(tensor.shape) - 1
+        tail = min(len(tensor.shape), len(info.shape)) - 1  # the last extent may be absent
         position = dim - (len(info.shape) - tail) + 1  # in the table's shape; the first may stand for several
         text = tensor.shape[max(position, 0)] if tensor.shape else ""
         if self.moving and self.moving[index][dim] and text not in self.scope:

@@ -47,6 +47,16 @@ class Overload:
         return f"tessera::{self.op}" + (f".{self.name}" if self.name else "")
 
 
+# Optional outputs that an op writes where it has the input.
+COMES_WITH = {
+    "residual_out": "residual",
+    "row_weights": "topk_weights",
+    "grad_weight": "topk_weights",
+    "c4_slot": "c4_pages",
+    "c128_slot": "c128_pages",
+}
+
+
 class OverloadRules:
     """The overloads of one op, and when each is called."""
 
@@ -57,16 +67,19 @@ class OverloadRules:
         self.accumulators = [t for t in op.arguments if t.accumulate]
         self.outputs = [t for t in op.results if not t.accumulate]
         # The table does not say which results come with what: save_for_backward asks for all optional outputs,
-        # save_NAME for those whose names begin so; the gradient of an optional input comes with the input.
+        # save_NAME for those whose names begin so, or with out_NAME; the gradient of an optional input comes with the input.
         self.flags = [p.name for p in op.params if p.type == "bool" and p.name.startswith("save_")]
-        self.asked_by = {t.name: self._flag_of(t.name) for t in self.outputs if t.optional}
         inputs = {t.name for t in self.optional}
-        gradients = {t.name: t.name.removeprefix("grad_") for t in self.accumulators}
-        self.comes_with = {name: of for name, of in gradients.items() if of in inputs}
+        partners = {t.name: t.name.removeprefix("grad_") for t in self.accumulators}
+        partners |= {t.name: COMES_WITH[t.name] for t in self.outputs if t.optional and t.name in COMES_WITH}
+        self.comes_with = {name: of for name, of in partners.items() if of in inputs}
+        optional = [t.name for t in self.outputs if t.optional and t.name not in self.comes_with]
+        self.asked_by = {name: self._flag_of(name) for name in optional}
 
     def _flag_of(self, output: str) -> str:
         for flag in self.flags:
-            if flag == "save_for_backward" or f"{output}_".startswith(flag.removeprefix("save_") + "_"):
+            name = flag.removeprefix("save_") + "_"
+            if flag == "save_for_backward" or f"{output}_".startswith((name, f"out_{name}")):
                 return flag
         raise NotImplementedError(f"tessera: {self.op.name}: no parameter asks for the optional output '{output}'")
 
@@ -79,25 +92,27 @@ class OverloadRules:
     def overloads(self) -> list[Overload]:
         """All overloads of the op, the default one first."""
         made = []
-        with_inputs = [False, True] if self.comes_with else [False]
-        for *asked, with_input in itertools.product(*([False, True] for _ in self.flags), with_inputs):
-            made.append(self._functional(dict(zip(self.flags, asked)), with_input))
+        inputs = sorted(set(self.comes_with.values()))
+        for choice in itertools.product([False, True], repeat=len(self.flags) + len(inputs)):
+            given = {name for name, is_given in zip(inputs, choice[len(self.flags) :]) if is_given}
+            made.append(self._functional(dict(zip(self.flags, choice)), given))
         if self.accumulators:
             made.append(self._mutating("acc", self.accumulators, self.outputs))
-        if self.outputs:
+        has_own = any(t.name == "out" for t in self.required + self.optional)  # an argument: the op takes no outputs
+        if self.outputs and not has_own:
             made.append(self._mutating("out", self.outputs + self.accumulators, []))
         return made
 
-    def _functional(self, asked: dict[str, bool], with_input: bool) -> Overload:
+    def _functional(self, asked: dict[str, bool], given: set[str]) -> Overload:
         inputs = set(self.comes_with.values())
         returned = [
             name
             for name in (t.name for t in self.op.results)
-            if asked.get(self.asked_by.get(name, ""), True) and (name not in self.comes_with or with_input)
+            if asked.get(self.asked_by.get(name, ""), True) and (name not in self.comes_with or self.comes_with[name] in given)
         ]
         words = ["saving" if flag == "save_for_backward" else flag for flag, is_set in asked.items() if is_set]
-        words += sorted(inputs) * with_input
-        required = [t for t in self.optional if t.name in inputs and with_input]
+        words += sorted(given)
+        required = [t for t in self.optional if t.name in given]
         optional = [t for t in self.optional if t.name not in inputs]
         return self._overload("_".join(words), required, optional, [], returned, asked)
 
