@@ -38,6 +38,9 @@ def call_with_outputs(op):
     out = {n: v for n, v in made.items() if v is not None and n not in tensors and roles[n] == "out"}
     written = {**out, **{n: v for n, v in tensors.items() if roles[n] == "inout"}}
     out = {n: v for n, v in out.items() if not isinstance(v, list) or v}
+    if "out" in tensors:  # an argument of the op, which then takes no outputs
+        written = {n: v for n, v in written.items() if n not in out}
+        out = {}
     more = {"out": out} if out else {}
     return tensors, written, lambda: getattr(tessera, op)(**tensors, **params, **more)
 

@@ -90,7 +90,7 @@ struct ProductTensors : BackwardTensors {
   /// Copies rows of a head; those behind the end of the request are zeros.
   dsl::Rows rows_of(const Ref& of_head, const Value& first, Side side) const {
     const Value end = side == Side::queries ? q_length : k_length;
-    return of_head.rows(size_of(side), [&](Value r) {
+    return of_head.rows(size_of(side), [=, this](Value r) {
       auto row = first + r;
       auto place = side == Side::queries ? in_q(row) : in_k(row);
       return std::vector<Value>{select(row < end, place, -1)};

@@ -369,8 +369,9 @@ class DecodeItem {
     });
     const auto whole = [&] {
       k_.parallel({rows_, value_width_}, [&](Value r, Value d) {
-        Value o = o_(r, d);
-        o_(r, d) = select(empty_(r) == 1, 0.0f, fma(o, factor_(r), 0.0f));
+        // As variables: compilers would read arguments in different orders.
+        Value o = o_(r, d), is_none = empty_(r), factor = factor_(r);
+        o_(r, d) = select(is_none == 1, 0.0f, fma(o, factor, 0.0f));
       });
       k_.copy(o_, t_.out(at_.request).rows(rows_, [&](const Value& i) {
         return std::vector<Value>{token_(i), head_(i)};
@@ -396,7 +397,8 @@ class DecodeItem {
     if (t_.v_sf) inverse = inverse * (*t_.v_sf)(at_.k_head);
     factor_(r) = inverse, empty_(r) = dsl::i32(is_empty);
     const auto whole = [&] {
-      t_.lse(at_.request, head_(r), token_(r)) = lse_of(sum, scaled, is_empty);
+      Value head = head_(r), token = token_(r);
+      t_.lse(at_.request, head, token) = lse_of(sum, scaled, is_empty);
     };
     if (!t_.parts) return whole();
     k_.if_else(at_.is_alone, whole, [&] {

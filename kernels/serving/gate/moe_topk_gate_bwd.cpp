@@ -99,7 +99,9 @@ ir::Kernel build(const Spec& s) {
     auto total = k.var(DType::f32, 0.0f, "total"), a = k.var(DType::f32, 0.0f, "a");
     k.unrolled(s.num_topk, [&](Value slot) {
       total = total + k.shuffle(score, slot);
-      a = fma(k.shuffle(g, slot), k.shuffle(w, slot), a);
+      auto gradient = k.shuffle(g, slot),
+           weight = k.shuffle(w, slot);  // in this order by every compiler
+      a = fma(gradient, weight, a);
     });
     auto r = k.let("r", (factor * g - a) / (total + 1e-20f));
     auto gradient = k.local(DType::f32, {row.slots()}, "gradient");
