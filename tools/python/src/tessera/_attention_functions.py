@@ -13,6 +13,27 @@ from tessera._autograd import Function, differentiable_once, rows
 Tensor = torch.Tensor
 
 
+def _forward(ctx: Any, op: Any, tensors: tuple[Tensor, ...], options: dict[str, Any], **more: Tensor | None) -> Any:
+    made = op(*tensors, **more, **options)
+    ctx.save_for_backward(*tensors, made.out, made.lse, *more.values())
+    ctx.names, ctx.options = tuple(more), options
+    ctx.set_materialize_grads(False)
+    if more["sink"] is not None:  # the backward op takes no gradient of lse beside a sink
+        ctx.mark_non_differentiable(made.lse)
+    return made.out, made.lse
+
+
+def _backward(ctx: Any, op: Any, grad_out: Tensor | None, grad_lse: Tensor | None) -> Any:
+    q, k, v, out, lse, *rest = ctx.saved_tensors
+    if grad_out is None and grad_lse is None:
+        return (None,) * 7
+    more = dict(zip(ctx.names, rest))
+    has_sink = more["sink"] is not None
+    of_lse = None if grad_lse is None or has_sink else rows(grad_lse)
+    grads = op(rows(grad_out, like=out), q, k, v, out, lse, **more, grad_lse=of_lse, **ctx.options)
+    return grads.grad_q, grads.grad_k, grads.grad_v, None, None, grads.grad_sink if has_sink else None, None
+
+
 class Attention(Function):
     @staticmethod
     def forward(
@@ -24,36 +45,14 @@ class Attention(Function):
         k_lengths: Tensor | None,
         sink: Tensor | None,
         options: dict[str, Any],
-    ) -> tuple[Tensor, Tensor]:
-        made = tessera.attention_fwd(q, k, v, q_lengths=q_lengths, k_lengths=k_lengths, sink=sink, **options)
-        ctx.save_for_backward(q, k, v, made.out, made.lse, q_lengths, k_lengths, sink)
-        ctx.options = options
-        ctx.set_materialize_grads(False)
-        if sink is not None:  # the backward op takes no gradient of lse beside a sink
-            ctx.mark_non_differentiable(made.lse)
-        return made.out, made.lse
+    ) -> Any:
+        more = {"q_lengths": q_lengths, "k_lengths": k_lengths, "sink": sink}
+        return _forward(ctx, tessera.attention_fwd, (q, k, v), options, **more)
 
     @staticmethod
     @differentiable_once("attention")
     def backward(ctx: Any, grad_out: Tensor | None, grad_lse: Tensor | None) -> Any:
-        q, k, v, out, lse, q_lengths, k_lengths, sink = ctx.saved_tensors
-        if grad_out is None and grad_lse is None:
-            return (None,) * 7
-        grads = tessera.attention_bwd(
-            rows(grad_out, like=out),
-            q,
-            k,
-            v,
-            out,
-            lse,
-            q_lengths=q_lengths,
-            k_lengths=k_lengths,
-            sink=sink,
-            grad_lse=None if grad_lse is None or sink is not None else rows(grad_lse),
-            **ctx.options,
-        )
-        grad_sink = grads.grad_sink if sink is not None else None
-        return grads.grad_q, grads.grad_k, grads.grad_v, None, None, grad_sink, None
+        return _backward(ctx, tessera.attention_bwd, grad_out, grad_lse)
 
 
 class PackedAttention(Function):
@@ -67,36 +66,13 @@ class PackedAttention(Function):
         cu_k: Tensor,
         sink: Tensor | None,
         options: dict[str, Any],
-    ) -> tuple[Tensor, Tensor]:
-        made = tessera.attention_varlen_fwd(q, k, v, cu_q, cu_k, sink=sink, **options)
-        ctx.save_for_backward(q, k, v, made.out, made.lse, cu_q, cu_k, sink)
-        ctx.options = options
-        ctx.set_materialize_grads(False)
-        if sink is not None:  # the backward op takes no gradient of lse beside a sink
-            ctx.mark_non_differentiable(made.lse)
-        return made.out, made.lse
+    ) -> Any:
+        return _forward(ctx, tessera.attention_varlen_fwd, (q, k, v), options, cu_q=cu_q, cu_k=cu_k, sink=sink)
 
     @staticmethod
     @differentiable_once("attention_varlen")
     def backward(ctx: Any, grad_out: Tensor | None, grad_lse: Tensor | None) -> Any:
-        q, k, v, out, lse, cu_q, cu_k, sink = ctx.saved_tensors
-        if grad_out is None and grad_lse is None:
-            return (None,) * 7
-        grads = tessera.attention_varlen_bwd(
-            rows(grad_out, like=out),
-            q,
-            k,
-            v,
-            out,
-            lse,
-            cu_q,
-            cu_k,
-            sink=sink,
-            grad_lse=None if grad_lse is None or sink is not None else rows(grad_lse),
-            **ctx.options,
-        )
-        grad_sink = grads.grad_sink if sink is not None else None
-        return grads.grad_q, grads.grad_k, grads.grad_v, None, None, grad_sink, None
+        return _backward(ctx, tessera.attention_varlen_bwd, grad_out, grad_lse)
 
 
 def check_torch_form(
