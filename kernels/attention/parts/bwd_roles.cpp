@@ -1,9 +1,9 @@
 // The products of attention_bwd by roles, on the tensor cores' instructions of four warps.
 //
-// One warp loads by tensor copies, two groups of warps multiply. As in bwd_kernel.cpp a block has keys and rows pass by, or
-// rows and keys pass by: 128 of its own, 64 of each group, and 64 that pass. The group's sums stay in registers, and so do
-// p and ds, which go into the next products as left operands. Between the products of a group the tensor cores have
-// those of the other one.
+// One warp loads by tensor copies, two groups of four warps multiply. A block owns 128 keys and loops over tiles of 64
+// rows, or owns 128 rows and loops over tiles of 64 keys; each group has half of what the block owns. A group keeps its
+// sums, p and ds in registers: p and ds are the left operands of the next products. While one group computes p and ds, the
+// tensor cores work on the products of the other. Calls with a cap take the plain form (bwd_kernel.cpp).
 //
 // Keys      scores k q^T and dP = v dO^T are issued together; p is computed while dP is, p dO runs beside ds.
 // Queries   scores and dP as above with rows first; ds k is added to a part, that to grad_q every 128 keys.
@@ -92,7 +92,7 @@ ir::Kernel build_backward_keys_by_roles(const BackwardSpec& s) {
           k.gemm(v_tile, grad_tile.transposed(), dp, kByGroups);
           k.parallel({kOwn, kPassing}, [&](Value j, Value r) {
             Value score = scores(j, r), a = a_tile(r);
-            scores(j, r) = t.p_of(t.capped(score), a);
+            scores(j, r) = t.p_of(score, a);
           });
           k.if_(t.has_edge(row, key), [&] {
             k.parallel({kOwn, kPassing}, [&](Value j, Value r) {
@@ -169,7 +169,7 @@ ir::Kernel build_backward_queries_by_roles(const BackwardSpec& s) {
           k.gemm(grad_tile, v_tile.transposed(), dp, kByGroups);
           k.parallel({kOwn, kPassing}, [&](Value r, Value c) {
             Value score = scores(r, c), of_row = a(r);
-            scores(r, c) = t.p_of(t.capped(score), of_row);
+            scores(r, c) = t.p_of(score, of_row);
           });
           k.parallel({kOwn, kPassing}, [&](Value r, Value c) {
             Value p = scores(r, c), of_dp = dp(r, c), of_row = delta(r);

@@ -20,7 +20,7 @@
 //               heads of 128, pages of 64 142 (147), of 16 146 (149), 4 tokens 159 (149); 128 of 8192, 64 / 8 heads
 //               1062 (1007); 256 of 1024 266 (304); one request, 32 / 4 heads, 1 K and 8 K keys 21 (17), 25 (21); 64
 //               requests with a window of 128 15 (30). e4m3 is bound by the warps that multiply, which widen codes
-//               through shared memory: 40 % of the copy rate.
+//               through shared memory: 42 % of the copy rate.
 // Lost          loads by the warps that multiply, eight of them: 150 in place of 142. One block of eight warps and four that load
 //               157 (but 21 in place of 30 for one request, so few items take it), one warp that loads 173, three
 //               blocks with one stage 178. Looking up pages in the warps that multiply: e4m3 208 in place of 191.
