@@ -268,11 +268,25 @@ TEST_CASE("compile makes a bundle, and the cache can be looked into, checked and
   CHECK(keys_in(run_tessera({"cache", "ls"}, cache).out).empty());
 }
 
-void serve_family_from_bundle(const std::string& family) {
+/// Of an op's examples, compiled once: a second process finds them in the cache, a bundle is made of them, and it serves where
+/// no libnvrtc is.
+void serve_family(const std::string& family) {
   if (!has_nvrtc()) TESSERA_SKIP("no NVRTC");
   const TemporaryFolder folder;
-  const std::string bundle = folder.path("kernels.tsb");
-  const ProgramResult made = run_tessera({"compile", family, "--out", bundle});
+  const std::string cache = folder.path("cache"), bundle = folder.path("kernels.tsb");
+  std::vector<std::string> words = {test::in_build("every_op_program")};
+  for (const kernels::OpInfo& op : kernels::ops()) {
+    if (op.family == family) words.push_back(op.name);
+  }
+  const test::ChildResult cold = test::run_program(words, {"TESSERA_CACHE_DIR=" + cache});
+  words.push_back("no-compiler");
+  const test::ChildResult warm = test::run_program(words, {"TESSERA_CACHE_DIR=" + cache});
+  CHECK(cold.exit_code == 0);
+  CHECK(warm.exit_code == 0);
+  CHECK(warm.output == cold.output);
+  CHECK(cold.output.size() > 1000);
+
+  const ProgramResult made = run_tessera({"compile", family, "--out", bundle}, cache);
   CAPTURE(made.err);
   REQUIRE(made.exit_code == 0);
   const std::vector<std::string> without = {"TESSERA_JIT=off",
@@ -291,29 +305,9 @@ void serve_family_from_bundle(const std::string& family) {
             .exit_code == 0);
 }
 
-TESSERA_TEST_EACH_FAMILY("a bundle of every op serves every op where no libnvrtc is (R22.10)",
-                         "[cli][cache][slow]", serve_family_from_bundle)
-
-void find_family_in_cache(const std::string& family) {
-  if (!has_nvrtc()) TESSERA_SKIP("no NVRTC");
-  const TemporaryFolder folder;
-  const std::string program = test::in_build("every_op_program");
-  const std::vector<std::string> cache = {"TESSERA_CACHE_DIR=" + folder.path("cache")};
-  std::vector<std::string> words = {program};
-  for (const kernels::OpInfo& op : kernels::ops()) {
-    if (op.family == family) words.push_back(op.name);
-  }
-  const test::ChildResult cold = test::run_program(words, cache);
-  words.push_back("no-compiler");
-  const test::ChildResult warm = test::run_program(words, cache);
-  CHECK(cold.exit_code == 0);
-  CHECK(warm.exit_code == 0);
-  CHECK(warm.output == cold.output);
-  CHECK(cold.output.size() > 1000);
-}
-
-TESSERA_TEST_EACH_FAMILY("a process that finds all its kernels in the cache opens no libnvrtc",
-                         "[cli][cache][slow]", find_family_in_cache)
+TESSERA_TEST_EACH_FAMILY(
+    "a process that finds its kernels in the cache, or in a bundle, opens no libnvrtc (R22.10)",
+    "[cli][cache][slow]", serve_family)
 
 TEST_CASE("keys and binaries do not depend on what a process made before (C01)",
           "[cli][cache][slow]") {

@@ -7,8 +7,11 @@
 #include <optional>
 #include <system_error>
 
+#include "codegen/cuda/emit.h"
+#include "codegen/lower.h"
 #include "kernels/jit/target.h"
 #include "kernels/op.h"
+#include "runtime/nvrtc/compile.h"
 #include "runtime/runtime.h"
 #include "tools/lib/calls/op_check.h"
 #include "tools/lib/calls/op_choice.h"
@@ -40,6 +43,9 @@ int check(const CheckOptions& options) {
     nvrtc = &runtime::Runtime::instance().nvrtc();
     scope.emplace(target);
   }
+  const auto image_of = [&](const ir::Kernel& kernel) {
+    return runtime::compile(*nvrtc, codegen::cuda::emit(codegen::lower(kernel, target)), target);
+  };
   OptionalOutput json(options.json);
   std::vector<CheckResult> results;
   std::string errors;
@@ -47,7 +53,7 @@ int check(const CheckOptions& options) {
     show_progress(
         fmt::format("{} of {}: {} {}", results.size() + 1, chosen.size(), op->name, example.label));
     results.push_back(check_example(*op, example, options.seed));
-    if (nvrtc != nullptr) add_resources(results.back(), *op, example, *nvrtc, target);
+    if (nvrtc != nullptr) add_resources(results.back(), *op, example, image_of);
     if (!results.back().error.empty()) errors += results.back().error + "\n";
   }
   show_progress("");

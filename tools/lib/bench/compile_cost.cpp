@@ -49,20 +49,24 @@ double cpu_ms(const Fn& fn) {
   return static_cast<double>(std::clock() - begin) * 1e3 / CLOCKS_PER_SEC;
 }
 
-CompileCost cost_of(const ir::Kernel& kernel, const runtime::Nvrtc& nvrtc, runtime::Target target,
-                    size_t samples) {
+double yardstick_ms(const runtime::Nvrtc& nvrtc, runtime::Target target) {
   KernelSource yardstick;
   yardstick.op = "yardstick";
   yardstick.entry = "tessera_yardstick";
   yardstick.text = kYardstick;
   yardstick.threads = 128;
+  return cpu_ms([&] { runtime::compile(nvrtc, yardstick, target); });
+}
+
+CompileCost cost_of(const ir::Kernel& kernel, const runtime::Nvrtc& nvrtc, runtime::Target target,
+                    size_t samples) {
   KernelSource source;
   runtime::Image image;
   Samples lower, compile, compare;
   for (size_t i = 0; i < samples; ++i) {
     lower.push_back(cpu_ms([&] { source = codegen::cuda::emit(codegen::lower(kernel, target)); }));
     compile.push_back(cpu_ms([&] { image = runtime::compile(nvrtc, source, target); }));
-    compare.push_back(cpu_ms([&] { runtime::compile(nvrtc, yardstick, target); }));
+    compare.push_back(yardstick_ms(nvrtc, target));
   }
   CompileCost cost;
   cost.kernel = kernel.name;
@@ -86,6 +90,12 @@ std::string mark_of(const CompileCost& cost) {
 }
 
 }  // namespace
+
+double slowness_of_nvrtc(const runtime::Nvrtc& nvrtc, runtime::Target target) {
+  Samples samples;
+  for (size_t i = 0; i < kSamples; ++i) samples.push_back(yardstick_ms(nvrtc, target));
+  return median(samples) / kYardstickMs;
+}
 
 CompileLimit compile_limit(const kernels::OpInfo& op) {
   const bool is_fused = op.name.starts_with("swiglu");

@@ -36,6 +36,9 @@ struct CompileCost {
   double share_of_limit() const;
 };
 
+/// NVRTC's time for a fixed kernel by that of a quiet core.
+double slowness_of_nvrtc(const runtime::Nvrtc& nvrtc, runtime::Target target);
+
 /// The cases that stand for an op: its examples, four of them at most, spread evenly.
 std::vector<const kernels::BenchCase*> representatives(const kernels::OpInfo& op);
 

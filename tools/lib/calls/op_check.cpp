@@ -6,12 +6,9 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "codegen/cuda/emit.h"
-#include "codegen/lower.h"
 #include "dsl/base/error.h"
 #include "kernels/jit/count_scope.h"
 #include "kernels/jit/jit.h"
-#include "runtime/nvrtc/compile.h"
 #include "tools/lib/calls/example.h"
 #include "tools/lib/calls/op_call.h"
 #include "tools/lib/text/text_table.h"
@@ -106,8 +103,7 @@ CheckResult check_example(const kernels::OpInfo& op, const kernels::BenchCase& e
 }
 
 void add_resources(CheckResult& result, const kernels::OpInfo& op,
-                   const kernels::BenchCase& example, const runtime::Nvrtc& nvrtc,
-                   runtime::Target target) {
+                   const kernels::BenchCase& example, const ImageOf& image_of) {
   if (!result.error.empty()) return;
   const std::vector<ir::Kernel> kernels = kernels_of(op, example);
   TESSERA_CHECK(kernels.size() == result.kernels.size(),
@@ -115,8 +111,7 @@ void add_resources(CheckResult& result, const kernels::OpInfo& op,
   for (size_t i = 0; i < kernels.size(); ++i) {
     KernelWork& work = result.kernels[i];
     TESSERA_CHECK(kernels[i].name == work.kernel, op.name + ": lists its kernels in another order");
-    const runtime::Image image =
-        runtime::compile(nvrtc, codegen::cuda::emit(codegen::lower(kernels[i], target)), target);
+    const runtime::Image image = image_of(kernels[i]);
     work.resources = image.resources;
     work.shared_bytes = image.shared_bytes + image.resources.static_shared;
   }

@@ -2,6 +2,7 @@
 // `tessera check`: the examples of an op on the CPU executor, every trap on, everything counted. It runs the program of
 // the thread's TargetScope, else of Options::cpu_target.
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -9,7 +10,6 @@
 #include "codegen/cpu/executor.h"
 #include "kernels/op.h"
 #include "runtime/image.h"
-#include "runtime/nvrtc/nvrtc.h"
 
 namespace tessera::tools {
 
@@ -39,11 +39,11 @@ struct CheckResult {
 CheckResult check_example(const kernels::OpInfo& op, const kernels::BenchCase& example,
                           uint64_t seed);
 
-/// Compiles the kernels of a result of this example, which ran for the same target: registers, spills and shared memory. Nothing
-/// to do for one that failed. Throws the errors of runtime::compile.
+/// Adds registers, spills and shared memory to the kernels of a result of this example, which ran for the same target, from the
+/// image of each. Nothing to do for one that failed.
+using ImageOf = std::function<runtime::Image(const ir::Kernel&)>;
 void add_resources(CheckResult& result, const kernels::OpInfo& op,
-                   const kernels::BenchCase& example, const runtime::Nvrtc& nvrtc,
-                   runtime::Target target);
+                   const kernels::BenchCase& example, const ImageOf& image_of);
 
 /// A line per case with its verdict, and below it a row per kernel: traffic against the least, bank
 /// conflicts, synchronisation, guards, registers. `tessera check --help` explains the columns.
