@@ -45,6 +45,7 @@ TensorInfo tensor_info(const Signature& signature, const TensorRule& rule) {
   if (rule.may_lack_token_dims) info.shape[0] = "..";
   if (rule.may_lack_last) info.shape.back() += "?";
   info.layout = rule.layout_text();
+  if (rule.presence) info.presence = rule.presence->text();
   return info;
 }
 

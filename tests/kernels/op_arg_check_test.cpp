@@ -275,10 +275,10 @@ TEST_CASE("memory: data, alignment and aliasing", "[arg_check]") {
 TEST_CASE("tensor names are checked against the op's table", "[arg_check]") {
   OpInfo op;
   op.name = "topk_gate";
-  op.tensors = {{"scores", Role::in, false, false, false, {"f32"}, {"T", "E"}, "row_major"},
-                {"mask", Role::in, true, false, false, {"bool"}, {"T"}, "row_major"},
-                {"parts", Role::in, false, false, true, {"f32"}, {"T"}, "row_major"},
-                {"topk_idx", Role::out, false, false, false, {"i64"}, {"T", "K"}, "row_major"}};
+  op.tensors = {{"scores", Role::in, false, false, false, {"f32"}, {"T", "E"}, "row_major", {}},
+                {"mask", Role::in, true, false, false, {"bool"}, {"T"}, "row_major", {}},
+                {"parts", Role::in, false, false, true, {"f32"}, {"T"}, "row_major", {}},
+                {"topk_idx", Role::out, false, false, false, {"i64"}, {"T", "K"}, "row_major", {}}};
   const TensorView any = host(DType::f32, {1, 1});
   check_tensor_names(op, {{"scores", any}, {"parts.0", any}, {"parts.1", any}});
   CHECK(message([&] {

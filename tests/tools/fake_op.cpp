@@ -56,11 +56,11 @@ kernels::OpInfo fake_op() {
   op.family = "fake";
   op.purpose = "adds a number to every byte";
   op.tensors = {
-      {"x", Role::in, false, false, false, {"u8"}, {"T", "H"}, "rows"},
-      {"bias", Role::in, true, false, false, {"u8"}, {"1"}, "row_major"},
-      {"out", Role::out, false, false, false, {"as x"}, {"T", "H"}, "row_major"},
-      {"out_sf", Role::out, false, false, false, {"f32"}, {"T", "1"}, "SF(1,H) sf_layout"},
-      {"total", Role::inout, true, true, false, {"i64"}, {"1"}, "row_major"},
+      {"x", Role::in, false, false, false, {"u8"}, {"T", "H"}, "rows", {}},
+      {"bias", Role::in, true, false, false, {"u8"}, {"1"}, "row_major", {}},
+      {"out", Role::out, false, false, false, {"as x"}, {"T", "H"}, "row_major", {}},
+      {"out_sf", Role::out, false, false, false, {"f32"}, {"T", "1"}, "SF(1,H) sf_layout", {}},
+      {"total", Role::inout, true, true, false, {"i64"}, {"1"}, "row_major", {}},
   };
   kernels::ParamInfo block = kernels::tuple("block", ParamValue());
   block.min = 1;

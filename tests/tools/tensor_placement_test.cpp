@@ -15,10 +15,17 @@ using kernels::Role;
 OpInfo op() {
   OpInfo info;
   info.name = "cast_back";
-  info.tensors = {
-      {"x", Role::in, false, false, false, {"e4m3"}, {"T", "H"}, "rows"},
-      {"x_sf", Role::in, false, false, false, {"f32"}, {"T", "C"}, "SF(x_block_size) x_sf_layout"},
-      {"w_sf", Role::in, false, false, false, {"f32"}, {"T", "C"}, "SF(1,128)"}};
+  info.tensors = {{"x", Role::in, false, false, false, {"e4m3"}, {"T", "H"}, "rows", {}},
+                  {"x_sf",
+                   Role::in,
+                   false,
+                   false,
+                   false,
+                   {"f32"},
+                   {"T", "C"},
+                   "SF(x_block_size) x_sf_layout",
+                   {}},
+                  {"w_sf", Role::in, false, false, false, {"f32"}, {"T", "C"}, "SF(1,128)", {}}};
   return info;
 }
 

@@ -74,7 +74,8 @@ Json json_of(const OpInfo& op) {
                                {"list", t.list},
                                {"dtypes", t.dtypes},
                                {"shape", t.shape},
-                               {"layout", t.layout}});
+                               {"layout", t.layout},
+                               {"presence", t.presence}});
   }
   json["params"] = Json::array();
   for (const ParamInfo& p : op.params) {

@@ -19,7 +19,7 @@ TensorWords words_of(const kernels::OpInfo& op, const kernels::TensorInfo& tenso
 std::string list_table(const std::vector<kernels::OpInfo>& ops);
 
 /// {"ops": [{"name", "family", "purpose", "tensors": [{"name", "role", "optional", "accumulate",
-/// "list", "dtypes", "shape", "layout"}], "params": [{"name", "type", "default", "allowed"}]}]}, in
+/// "list", "dtypes", "shape", "layout", "presence"}], "params": [{"name", "type", "default", "allowed"}]}]}, in
 /// the order given, indented by two.
 ///
 /// A required parameter has no "default"; none is null. "allowed" is a list where the values are

@@ -3,7 +3,7 @@
   tessera::OP             the outputs that are always there, and new accumulators
   tessera::OP.saving      the outputs that `save_for_backward` asks for too
   tessera::OP.save_NAME   the output NAME that a parameter `save_NAME` asks for too
-  tessera::OP.NAME        the accumulator `grad_NAME` of an optional input NAME too
+  tessera::OP.NAME        the outputs and accumulators that come with the optional input NAME too
   tessera::OP.acc         adds to given accumulators, returns the other outputs
   tessera::OP.out         writes given outputs and accumulators, returns nothing
 
@@ -47,16 +47,6 @@ class Overload:
         return f"tessera::{self.op}" + (f".{self.name}" if self.name else "")
 
 
-# Optional outputs that an op writes where it has the input.
-COMES_WITH = {
-    "residual_out": "residual",
-    "row_weights": "topk_weights",
-    "grad_weight": "topk_weights",
-    "c4_slot": "c4_pages",
-    "c128_slot": "c128_pages",
-}
-
-
 class OverloadRules:
     """The overloads of one op, and when each is called."""
 
@@ -66,22 +56,14 @@ class OverloadRules:
         self.optional = [t for t in op.arguments if t.optional and not t.accumulate]
         self.accumulators = [t for t in op.arguments if t.accumulate]
         self.outputs = [t for t in op.results if not t.accumulate]
-        # The table does not say which results come with what: save_for_backward asks for all optional outputs,
-        # save_NAME for those whose names begin so, or with out_NAME; the gradient of an optional input comes with the input.
         self.flags = [p.name for p in op.params if p.type == "bool" and p.name.startswith("save_")]
         inputs = {t.name for t in self.optional}
-        partners = {t.name: t.name.removeprefix("grad_") for t in self.accumulators}
-        partners |= {t.name: COMES_WITH[t.name] for t in self.outputs if t.optional and t.name in COMES_WITH}
-        self.comes_with = {name: of for name, of in partners.items() if of in inputs}
-        optional = [t.name for t in self.outputs if t.optional and t.name not in self.comes_with]
-        self.asked_by = {name: self._flag_of(name) for name in optional}
-
-    def _flag_of(self, output: str) -> str:
-        for flag in self.flags:
-            name = flag.removeprefix("save_") + "_"
-            if flag == "save_for_backward" or f"{output}_".startswith((name, f"out_{name}")):
-                return flag
-        raise NotImplementedError(f"tessera: {self.op.name}: no parameter asks for the optional output '{output}'")
+        optional = [t for t in op.results if t.optional]
+        self.comes_with = {t.name: t.presence for t in optional if t.presence in inputs}
+        self.asked_by = {t.name: t.presence for t in optional if t.presence in self.flags}
+        for tensor in self.outputs:
+            if tensor.optional and tensor.name not in self.comes_with | self.asked_by:
+                raise NotImplementedError(f"tessera: {op.name}: no input or flag asks for the optional output '{tensor.name}'")
 
     @property
     def may_wait(self) -> bool:

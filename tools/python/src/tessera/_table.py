@@ -10,7 +10,8 @@ from tessera import _core
 
 @dataclasses.dataclass(frozen=True)
 class TensorInfo:
-    """A tensor of an op: `role` is in, out or inout; extents are symbols, or expressions of them."""
+    """A tensor of an op: `role` is in, out or inout; extents are symbols, or expressions of them; `presence` is the rule
+    by which an optional tensor is there, such as the name of another tensor or of a flag."""
 
     name: str
     role: str
@@ -20,6 +21,7 @@ class TensorInfo:
     dtypes: tuple[str, ...]
     shape: tuple[str, ...]
     layout: str
+    presence: str
 
 
 @dataclasses.dataclass(frozen=True)
