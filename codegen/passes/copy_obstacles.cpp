@@ -131,8 +131,8 @@ class ObstacleFinder {
       const bool is_version = static_cast<int>(d) < tile_.num_version_dims;
       const ir::Expr& extent = sides_.tile.extents[d];
       if (is_version && !extent && facts_.in_block.is_common(sides_.tile.offsets[d])) continue;
-      if (!extent || extent->integer != tile_.shape[d]->integer ||
-          !ir::is_constant(sides_.tile.offsets[d], 0)) {
+      const int64_t copied = extent ? extent->integer : 1;
+      if (copied != tile_.shape[d]->integer || !ir::is_constant(sides_.tile.offsets[d], 0)) {
         return {"a whole shared tile", fmt::format("a part of '{}'", tile_.name),
                 "declare a shared tile for each part"};
       }

@@ -38,7 +38,7 @@ using gemm::Bf16Spec;
 using gemm::Operand;
 using gemm::Tile;
 
-constexpr Tile kPipelined = {128, 128, 32, 3, 0};  // 96 KiB of shared memory, two blocks per SM
+constexpr Tile kPipelined = {128, 128, 32, 4, 0};  // 96 KiB of shared memory, two blocks per SM
 constexpr int64_t kWidest = 8;                     // elements of a 16-byte vector
 
 Tile pick_tile(const Call& c, const Bf16Spec& s) {

@@ -3,7 +3,7 @@
 //
 // Dtypes   as gemm_fp8_block; out bf16
 // Method   as gemm_fp8_block. psum: tiles begin at the first row of their group, whatever the alignment, and blocks take
-//          the tiles of all groups in turn (psum_tiles.h). m_indices: a warp reads the 128 ids around a tile first, four
+//          the tiles of all groups in turn (group_tiles.h). m_indices: a warp reads the 128 ids around a tile first, four
 //          per lane; where the alignment does not promise one group in 128 rows, a tile is computed once for each group
 //          that its ids name. A tile of whose rows all count is written as a whole, another by elements.
 // Maths    as gemm_fp8_block

@@ -29,7 +29,7 @@ namespace {
 using gemm::KGroupedSpec;
 using gemm::Tile;
 
-constexpr Tile kPipelined = {64, 64, 128, 2, 0};  // 48 KiB of shared memory
+constexpr Tile kPipelined = {64, 64, 128, 3, 0};  // 48 KiB of shared memory
 constexpr Tile kByRoles = {128, 128, 128, 5, 1};  // 160 KiB
 constexpr int64_t kWidest = 16;                   // elements of a vector
 constexpr int64_t kPart = 128;                    // columns that share a scale

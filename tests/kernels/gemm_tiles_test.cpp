@@ -6,12 +6,12 @@
 
 #include "codegen/cuda/emit.h"
 #include "codegen/lower.h"
-#include "dsl/base/error.h"
 #include "kernels/gemm/parts/bf16_kernel.h"
 #include "kernels/gemm/parts/fp8_kernel.h"
+#include "kernels/gemm/parts/mxfp4_call.h"
 #include "runtime/nvrtc/compile.h"
 #include "runtime/nvrtc/nvrtc.h"
-#include "runtime/runtime.h"
+#include "tests/kernels/shipped_kernels.h"
 #include "tests/support/catch.h"
 
 namespace tessera {
@@ -60,12 +60,9 @@ TEST_CASE("a product is computed in tiles that leave few multiprocessors idle", 
 }
 
 TEST_CASE("every tile of a product compiles for sm_90a without spills", "[gemm][compile]") {
-  const runtime::Nvrtc* nvrtc = nullptr;
-  try {
-    nvrtc = &runtime::Runtime::instance().nvrtc();
-  } catch (const Error& error) {
-    TESSERA_SKIP(error.what());
-  }
+  std::string why;
+  const runtime::Nvrtc* const nvrtc = test::nvrtc_here(why);
+  if (nvrtc == nullptr) TESSERA_SKIP(why);
   using Out = std::pair<int32_t, int32_t>;  // is_f32, by_engine
   for (const auto& [is_f32, by_engine] : {Out{0, 0}, Out{0, 1}, Out{1, 0}}) {
     for (const Tile& tile : kernels::gemm::kBf16Tiles) {
@@ -99,6 +96,38 @@ TEST_CASE("every tile of a product compiles for sm_90a without spills", "[gemm][
                        {groups, 16, 16, out_vector, out_vector, 1, 1, is_f32, by_engine, tile}),
                    tile);
       }
+    }
+  }
+}
+
+TEST_CASE("every tile of a product by MXFP4 weights compiles for sm_90a without spills",
+          "[gemm][compile]") {
+  std::string why;
+  const runtime::Nvrtc* const nvrtc = test::nvrtc_here(why);
+  if (nvrtc == nullptr) TESSERA_SKIP(why);
+  using kernels::gemm::Mxfp4Operand;
+  for (const Tile& tile : kernels::gemm::mxfp4_tiles()) {
+    if (tile.rows < 256 && tile.columns < 64) continue;  // the tiles of most registers
+    for (const int32_t scaled : {128, 32, 0}) {          // 0: bf16
+      if (scaled == 32 && tile.columns > 64) continue;
+      Tile here = tile;
+      if (scaled == 0) here.step = 64;
+      check_code(*nvrtc,
+                 kernels::gemm::build_mxfp4(
+                     {.groups = kernels::gemm::MxGroups::masked,
+                      .operand = scaled == 0 ? Mxfp4Operand::bf16 : Mxfp4Operand::e4m3,
+                      .a_vector = scaled == 0 ? 8 : 16,
+                      .out_vector = 8,
+                      .n_multiple = 8,
+                      .k_multiple = 1,
+                      .has_depth = 1,
+                      .is_f32 = 0,
+                      .by_block = scaled == 0 ? 0 : 1,
+                      .scaled = scaled == 0 ? 128 : scaled,
+                      .is_packed = scaled == 32 ? 1 : 0,
+                      .has_bias = 0,
+                      .tile = here}),
+                 here);
     }
   }
 }

@@ -11,7 +11,7 @@
 namespace tessera::kernels::gemm {
 namespace {
 
-constexpr Tile kPipelined = {64, 128, 128, 2, 0};  // 88 KiB of shared memory, two blocks per SM
+constexpr Tile kPipelined = {64, 128, 128, 3, 0};  // 88 KiB of shared memory, two blocks per SM
 constexpr int64_t kWidest = 16;                    // bytes of a vector
 constexpr int64_t kFewRows = 64, kManyRows = 4096;
 

@@ -84,7 +84,7 @@ ir::Kernel pipelined(const Fp8Spec& s) {
   const StepTiles tiles = parts.tiles(
       [&](DType dtype, Shape shape, const char* name) { return k.shared(dtype, shape, name); });
   const std::optional<Ref> through = parts.staging();
-  parts.each_tile([&](const Place& place) {
+  parts.each_tile([&](const GroupTile& place) {
     k.fill(sums.all(), 0.0f);
     if (s.has_depth != 0) {
       k.pipelined(0, parts.steps(), t.stages, [&](Value step) {
@@ -110,14 +110,14 @@ ir::Kernel by_roles(const Fp8Spec& s) {
       [&](DType dtype, Shape shape, const char* name) { return ring.shared(dtype, shape, name); });
   const std::optional<Ref> through = parts.staging();
   auto load = [&] {
-    parts.each_tile([&](const Place& place) {
+    parts.each_tile([&](const GroupTile& place) {
       k.serial(0, parts.steps(),
                [&](Value step) { ring.fill([&] { parts.load(place, step, tiles); }); });
     });
   };
   auto multiply = [&] {
     Sums sums(k, t);
-    parts.each_tile([&](const Place& place) {
+    parts.each_tile([&](const GroupTile& place) {
       k.fill(sums.all(), 0.0f);
       Value first = dsl::i32(0);
       if (overlaps(t)) {

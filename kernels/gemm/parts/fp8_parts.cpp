@@ -31,8 +31,8 @@ Fp8Parts::Fp8Parts(dsl::Builder& k, const Fp8Spec& s) : k_(k), s_(s) {
     b_sf_ = scales("b_sf", {groups_, column_parts, parts});
   }
   if (has_ids()) m_indices_ = k_.input("m_indices", DType::i32, {m_});
-  if (s.groups == Groups::masked) masked_m_ = k_.input("masked_m", DType::i32, {groups_});
-  if (s.groups == Groups::by_ends) ends_.emplace(k_, groups_, m_);
+  if (s.groups == Groups::masked) group_tiles_.emplace(k_, GroupRows::by_counts, groups_, m_);
+  if (s.groups == Groups::by_ends) group_tiles_.emplace(k_, GroupRows::by_ends, groups_, m_);
   out_ = matrices("out", out_dtype(), {slabs_, m_, n_}, s.out_vector);
 }
 
@@ -89,8 +89,8 @@ Fp8Parts::RowGroup Fp8Parts::group_of(const Value& row) {
   return {group, in_range && is_one && group >= 0};
 }
 
-Value Fp8Parts::is_whole(const Place& at) {
-  if (!has_ids()) return at.row + s_.tile.rows <= at.rows;
+Value Fp8Parts::is_whole(const GroupTile& at) {
+  if (!has_ids()) return at.row + s_.tile.rows <= at.end;
   std::vector<Value> exist;
   if (s_.groups == Groups::by_ids) {
     const std::vector<Value> ids = ids_from(at.row, s_.tile.rows, exist);
@@ -100,47 +100,7 @@ Value Fp8Parts::is_whole(const Place& at) {
   return of_all_ids(ids.size(), [&](size_t i) { return ids[i] >= 0 || !exist[i]; });
 }
 
-Value Fp8Parts::rows_of(const Value& group) {
-  auto count = k_.let("count", (*masked_m_)(group));
-  k_.report_unless(count >= 0 && count <= m_, out_of_range("masked_m"));
-  return k_.let("rows", max(min(count, m_), 0));
-}
-
-void Fp8Parts::each_masked_tile(const std::function<void(const Place&)>& body) {
-  const int32_t rows_of_tile = s_.tile.rows;
-  auto across = k_.let("across", tiles_across());
-  const auto tiles_of = [&](const Value& rows) { return ceil_div(rows, rows_of_tile) * across; };
-  // Each lane looks at other groups: one after the other, 32 of them would cost 32 times the latency of memory.
-  auto of_lane = k_.var(DType::i32, 0, "of_lane");
-  const auto count = [&](Value group) { of_lane += tiles_of(rows_of(group)); };
-  k_.serial(k_.lane(), groups_, count, kLanes);
-  auto total = k_.let("total", k_.uniform(k_.warp_sum(Value(of_lane))));
-  // The group of the tile before, its rows and tiles, and the tiles of the groups before it.
-  auto group = k_.var(DType::i32, -1, "group"), rows = k_.var(DType::i32, 0, "rows");
-  auto tiles = k_.var(DType::i32, 0, "tiles"), before = k_.var(DType::i32, 0, "before");
-  const auto body_of = [&](Value tile) {
-    k_.loop([&] {
-      k_.break_if(tile < Value(before) + Value(tiles));
-      before += Value(tiles), group += 1;
-      rows = rows_of(group);
-      tiles = tiles_of(rows);
-    });
-    const auto of_warp = [&](const char* name, const Value& value) {
-      auto same = k_.let(name, k_.uniform(k_.shuffle(value, 0)));
-      k_.assume(same >= 0);
-      return same;
-    };
-    auto of_tile = of_warp("of_tile", group), rows_here = of_warp("rows_here", rows);
-    k_.assume(of_tile < groups_);
-    auto down = k_.let("down", max(ceil_div(rows_here, rows_of_tile), 1));
-    auto at = k_.let("at", tile - Value(before));
-    auto row = of_warp("row", at % down * rows_of_tile), column = of_warp("column", at / down);
-    body({of_tile, row, rows_here, of_tile, column});
-  };
-  k_.serial(block_, total, body_of, blocks_);
-}
-
-void Fp8Parts::each_tile_of_ids(const std::function<void(const Place&)>& body) {
+void Fp8Parts::each_tile_of_ids(const std::function<void(const GroupTile&)>& body) {
   const auto tile = [&](const Value& down, const Value& across) {
     auto row = k_.let("first_row", down * s_.tile.rows);
     auto before = k_.var(DType::i32, -1, "group_before");
@@ -161,13 +121,10 @@ void Fp8Parts::each_tile_of_ids(const std::function<void(const Place&)>& body) {
   k_.persistent({tiles_down(), tiles_across()}, tile, {.group = 8, .share = 0});
 }
 
-void Fp8Parts::each_tile(const std::function<void(const Place&)>& body) {
-  if (s_.groups == Groups::masked) return each_masked_tile(body);
+void Fp8Parts::each_tile(const std::function<void(const GroupTile&)>& body) {
   if (s_.groups == Groups::by_ids) return each_tile_of_ids(body);
-  if (s_.groups == Groups::by_ends) {
-    return ends_->each(block_, blocks_, s_.tile.rows, tiles_across(), [&](const PsumTile& t) {
-      body({dsl::i32(0), t.row, t.end, t.group, t.across});
-    });
+  if (group_tiles_) {
+    return group_tiles_->each(block_, blocks_, s_.tile.rows, tiles_across(), body);
   }
   const int32_t rows_of_tile = s_.tile.rows;
   const auto tile = [&](const Value& down, const Value& across) {
@@ -186,7 +143,7 @@ StepTiles Fp8Parts::tiles(const MakeTile& make) const {
           make(DType::f32, {1}, "b_scale")};
 }
 
-void Fp8Parts::load(const Place& at, const Value& step, const StepTiles& tiles) {
+void Fp8Parts::load(const GroupTile& at, const Value& step, const StepTiles& tiles) {
   const Tile& t = s_.tile;
   dsl::CopyOptions by;
   if (t.by_roles != 0) by.engine = ir::Engine::tensor;
@@ -203,7 +160,7 @@ std::optional<Ref> Fp8Parts::staging() {
   return k_.shared(DType::bf16, {s_.tile.rows, s_.tile.columns}, "out_tile");
 }
 
-void Fp8Parts::write(const Place& at, const Ref& sum, const std::optional<Ref>& through) {
+void Fp8Parts::write(const GroupTile& at, const Ref& sum, const std::optional<Ref>& through) {
   const int64_t rows = s_.tile.rows, columns = s_.tile.columns;
   auto column = at.across * columns;
   if (through) k_.copy(sum, *through);
@@ -218,7 +175,7 @@ void Fp8Parts::write(const Place& at, const Ref& sum, const std::optional<Ref>& 
       const auto id = [&] { return (*m_indices_)(at.row + r); };
       const Value counts = s_.groups == Groups::by_rows  ? id() >= 0
                            : s_.groups == Groups::by_ids ? id() == at.group
-                                                         : at.row + r < at.rows;
+                                                         : at.row + r < at.end;
       k_.if_(counts, [&] { (*out_)(at.slab, at.row + r, column + c) = from(r, c); });
     });
   });

@@ -7,14 +7,9 @@
 #include <vector>
 
 #include "kernels/gemm/parts/fp8_kernel.h"
-#include "kernels/gemm/parts/psum_tiles.h"
+#include "kernels/gemm/parts/group_tiles.h"
 
 namespace tessera::kernels::gemm {
-
-/// A tile of out: matrix, first row, rows of the matrix that count; of b: matrix, tile of columns.
-struct Place {
-  dsl::Value slab, row, rows, group, across;
-};
 
 /// The tiles that a step of k reads: e4m3 [rows, 128] and [columns, 128], f32 [rows] and [1].
 struct StepTiles {
@@ -36,23 +31,19 @@ class Fp8Parts {
     block_ = block, blocks_ = blocks;
   }
   /// Calls body(place) for each tile of the block, in the same order in every role.
-  void each_tile(const std::function<void(const Place&)>& body);
+  void each_tile(const std::function<void(const GroupTile&)>& body);
   /// Declares the tiles of a step: make(dtype, shape, name) returns one.
   using MakeTile = std::function<dsl::Ref(DType, std::vector<int64_t>, const char*)>;
   StepTiles tiles(const MakeTile& make) const;
   /// Copies a step.
-  void load(const Place& at, const dsl::Value& step, const StepTiles& tiles);
+  void load(const GroupTile& at, const dsl::Value& step, const StepTiles& tiles);
   /// A tile in shared memory, so that whole rows are written; none for f32, whose threads write 8 bytes.
   std::optional<dsl::Ref> staging();
-  void write(const Place& at, const dsl::Ref& sum, const std::optional<dsl::Ref>& through);
+  void write(const GroupTile& at, const dsl::Ref& sum, const std::optional<dsl::Ref>& through);
 
  private:
   /// Each tile once for each group that its rows name, ascending.
-  void each_tile_of_ids(const std::function<void(const Place&)>& body);
-  /// The tiles of the rows that count, group after group: blocks take them in turn, so all have as many, but for one.
-  void each_masked_tile(const std::function<void(const Place&)>& body);
-  /// Rows of a group that count.
-  dsl::Value rows_of(const dsl::Value& group);
+  void each_tile_of_ids(const std::function<void(const GroupTile&)>& body);
   /// True if m_indices names groups.
   bool has_ids() const { return s_.groups == Groups::by_rows || s_.groups == Groups::by_ids; }
   /// The group of the kRowsOfGroup rows around a tile.
@@ -62,7 +53,7 @@ class Fp8Parts {
   RowGroup group_of(const dsl::Value& row);
   /// True if all rows of a tile are written. Asked when it is stored: an answer kept from before the product would cost
   /// registers all along.
-  dsl::Value is_whole(const Place& at);
+  dsl::Value is_whole(const GroupTile& at);
   /// The ids of the kRowsOfGroup rows around `row`, each lane's own, -1 beyond the last row.
   std::vector<dsl::Value> ids_around(const dsl::Value& row, std::vector<dsl::Value>& exist);
   /// The same of `count` rows from `first` on.
@@ -77,8 +68,8 @@ class Fp8Parts {
   dsl::Builder& k_;
   const Fp8Spec s_;
   dsl::Value block_, blocks_, m_, n_, depth_, slabs_ = dsl::i32(1), groups_ = dsl::i32(1);
-  std::optional<dsl::Ref> a_, b_, a_sf_, b_sf_, m_indices_, masked_m_, out_;
-  std::optional<PsumTiles> ends_;
+  std::optional<dsl::Ref> a_, b_, a_sf_, b_sf_, m_indices_, out_;
+  std::optional<GroupTiles> group_tiles_;
 };
 
 }  // namespace tessera::kernels::gemm

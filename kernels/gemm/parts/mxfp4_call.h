@@ -1,11 +1,16 @@
 #pragma once
 // From a call of a product with MXFP4 weights to its kernel.
 
+#include <span>
+
 #include "kernels/gemm/parts/mxfp4_kernel.h"
 #include "kernels/signature/case.h"
 #include "kernels/signature/launches.h"
 
 namespace tessera::kernels::gemm {
+
+/// The tiles of the products by roles, for operand e4m3; bf16 takes steps of 64.
+std::span<const Tile> mxfp4_tiles();
 
 /// Adds the kernel of a call with tensors a, a_sf, b, b_shift, b_sf, bias, out and extents N and K.
 void add_mxfp4(const Call& c, Launches& go, MxGroups groups);

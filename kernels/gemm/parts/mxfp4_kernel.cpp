@@ -67,14 +67,15 @@ class MxSums {
     if (has_parts()) return decode_e4m3(k_, tiles.b, magnitudes_, depth, into);
     decode_bf16(k_, tiles.b, magnitudes_, step, depth, into);
   }
+  /// Loads the scales of rows for step number `i` of a round, which is `step`.
+  void load_scales(Mxfp4Parts& parts, const GroupTile& place, const Value& step, int64_t i = 0) {
+    if (s_.by_block != 0) parts.load_row_scales(place, step, rows_[at(i)]);
+  }
   /// Multiplies part `part` of step number `i`; add() of the same ends it.
   void multiply(const MxStep& tiles, const Value& step, int64_t i = 0, int64_t part = 0) {
     if (!has_parts()) return k_.gemm(weights_[at(i)], tiles.a.transposed(), all());
     const size_t to = at(i * parts() + part);
     k_.parallel({t_.columns}, [&](Value c) { tokens_[to](c) = token_scale(tiles, step, c, part); });
-    if (s_.by_block != 0) {
-      k_.parallel({t_.rows}, [&](Value r) { rows_[to](r) = (*tiles.b_scales)(r); });
-    }
     k_.fill(parts_[to], 0.0f);
     const int64_t width = s_.scaled, first = part * width;
     k_.gemm(weights_[at(i)].tile({0, first}, {t_.rows, width}),
@@ -85,7 +86,7 @@ class MxSums {
     const size_t from = at(i * parts() + part);
     k_.parallel({t_.rows, t_.columns}, [&](Value r, Value c) {
       Value value = parts_[from](r, c), scale = tokens_[from](c), before = all()(r, c);
-      if (s_.by_block != 0) scale = scale * rows_[from](r);
+      if (s_.by_block != 0) scale = scale * rows_[at(i)](r);
       all()(r, c) = fma(value, scale, before);
     });
   }
@@ -127,6 +128,7 @@ ir::Kernel pipelined(const Mxfp4Spec& s) {
     if (s.has_depth != 0) {
       k.pipelined(0, parts.steps(), t.stages, [&](Value step) {
         parts.load(place, step, *tiles);
+        sums.load_scales(parts, place, step);
         sums.decode(*tiles, step, parts.depth_from(step));
         for (int64_t part = 0; part < sums.parts(); ++part) {
           sums.multiply(*tiles, step, 0, part);
@@ -174,10 +176,14 @@ ir::Kernel by_roles(const Mxfp4Spec& s) {
     parts.each_tile([&](const GroupTile& place) {
       k.fill(sums.all(), 0.0f);
       Value first = dsl::i32(0);
+      sums.load_scales(parts, place, first);
       if (overlaps(t) && sums.parts() == 1) {
         auto rounds = k.let("rounds", parts.steps() / kTurns);
         k.serial(0, rounds, [&](Value round) {
-          for (int64_t i = 0; i < kTurns; ++i) turn(round * kTurns + i, i, i == 0);
+          for (int64_t i = 0; i < kTurns; ++i) {
+            turn(round * kTurns + i, i, i == 0);
+            sums.load_scales(parts, place, round * kTurns + i + 1, i + 1);
+          }
           sums.add(kTurns - 1);
         });
         first = rounds * kTurns;
@@ -185,14 +191,17 @@ ir::Kernel by_roles(const Mxfp4Spec& s) {
       k.serial(first, parts.steps(), [&](Value step) {
         turn(step, 0, true);
         sums.add(0, sums.parts() - 1);
+        sums.load_scales(parts, place, step + 1);
       });
       parts.write(place, sums.all(), through);
     });
   };
-  // Addresses of five copies: with 40 registers the role that loads spills.
-  const RoleRegisters registers =
-      multipliers(t) > 1 ? RoleRegisters{56, 224} : RoleRegisters{96, 248};
-  k.roles({role_that_loads(load, 4, registers), role_that_multiplies(t, multiply, registers)});
+  // Addresses of four copies: with 40 registers the role that loads spills.
+  const RoleRegisters registers = multipliers(t) > 2   ? RoleRegisters{56, 104}
+                                  : multipliers(t) > 1 ? RoleRegisters{56, 224}
+                                                       : RoleRegisters{96, 248};
+  const int warps = (t.columns + 31) / 32;  // a lane for each scale of a
+  k.roles({role_that_loads(load, warps, registers), role_that_multiplies(t, multiply, registers)});
   return k.finish();
 }
 

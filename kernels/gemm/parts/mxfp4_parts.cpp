@@ -11,6 +11,7 @@ using dsl::Ref;
 using dsl::Value;
 
 constexpr int32_t kLanes = 32;
+constexpr int64_t kBoxWords = 256;  // of codes, along one dimension of a tensor copy
 
 Mxfp4Parts::Mxfp4Parts(dsl::Builder& k, const Mxfp4Spec& s) : k_(k), s_(s) {
   m_ = k_.dim("m");
@@ -28,7 +29,8 @@ Mxfp4Parts::Mxfp4Parts(dsl::Builder& k, const Mxfp4Spec& s) : k_(k), s_(s) {
       a_sf_ = k_.input("a_sf", dtype, {slabs_, m_, k_.dim("a_scales")},
                        {.strides = {apart, down, across}});
     }
-    b_ = k_.input("b", DType::u32, {groups_, row_tiles, tiles, tile_bytes(s.operand) / 4});
+    b_ =
+        k_.input("b", DType::u32, {groups_, row_tiles, tiles, tile_words() / kBoxWords, kBoxWords});
     b_shift_ = k_.input("b_shift", DType::u32, {groups_, row_tiles, blocks, kMxRows});
     if (s.by_block != 0) {
       b_sf_ = k_.input("b_sf", DType::f32, {groups_, n_, blocks}, {.align = 4});
@@ -46,7 +48,7 @@ void Mxfp4Parts::declare_groups() {
       return;
     case MxGroups::masked:
       slabs_ = groups_ = k_.dim("groups");
-      masked_m_ = k_.input("masked_m", DType::i32, {groups_}, {.align = 4});
+      group_tiles_.emplace(k_, GroupRows::by_counts, groups_, m_);
       return;
     case MxGroups::by_rows:
       groups_ = k_.dim("groups");
@@ -55,8 +57,7 @@ void Mxfp4Parts::declare_groups() {
       return;
     case MxGroups::by_ends:
       groups_ = k_.dim("groups");
-      alignment_ = k_.scalar("alignment", DType::i32);
-      psum_ = k_.input("psum", DType::i32, {groups_}, {.align = 4});
+      group_tiles_.emplace(k_, GroupRows::by_ends, groups_, m_);
       return;
   }
 }
@@ -132,76 +133,41 @@ void Mxfp4Parts::each_aligned_tile(const std::function<void(const GroupTile&)>& 
   k_.persistent({runs * of_run, tiles_across()}, tile, {.group = 8});
 }
 
-GroupRows Mxfp4Parts::rows_of_ends(const Ref& before, const Value& group) {
-  auto last = k_.let("last", Value(before));
-  auto given = k_.let("given", (*psum_)(group));
-  k_.report_unless(given >= last && given <= m_, out_of_range("psum"));
-  auto until = k_.let("until", max(min(given, m_), last));
-  auto aligned = k_.let("aligned", min((last + alignment_ - 1) / alignment_ * alignment_, m_));
-  before = until;
-  return {dsl::i32(0), aligned, max(until, aligned), group};
-}
-
-GroupRows Mxfp4Parts::rows_of_mask(const Value& group) {
-  auto count = k_.let("count", (*masked_m_)(group));
-  k_.report_unless(count >= 0 && count <= m_, out_of_range("masked_m"));
-  return {group, dsl::i32(0), k_.let("rows", max(min(count, m_), 0)), group};
-}
-
 void Mxfp4Parts::each_tile(const std::function<void(const GroupTile&)>& body) {
-  const TileShare share{block_, blocks_, s_.tile.columns, tiles_across()};
-  switch (s_.groups) {
-    case MxGroups::one: {
-      const auto tile = [&](const Value& down, const Value& across) {
-        body({dsl::i32(0), down * s_.tile.columns, m_, dsl::i32(0), across});
-      };
-      return k_.persistent({tiles_down(), tiles_across()}, tile, {.group = 8});
-    }
-    case MxGroups::by_rows:
-      return each_aligned_tile(body);
-    case MxGroups::by_ends: {
-      auto before = k_.var(DType::i32, 0, "rows_before");
-      return each_group_tile(
-          k_, share, groups_, [&](const Value& group) { return rows_of_ends(before, group); },
-          body);
-    }
-    case MxGroups::masked:
-      return each_group_tile(
-          k_, share, groups_, [&](const Value& group) { return rows_of_mask(group); }, body);
+  if (m_indices_) return each_aligned_tile(body);
+  if (group_tiles_) {
+    return group_tiles_->each(block_, blocks_, s_.tile.columns, tiles_across(), body);
   }
+  const auto tile = [&](const Value& down, const Value& across) {
+    body({dsl::i32(0), down * s_.tile.columns, m_, dsl::i32(0), across});
+  };
+  k_.persistent({tiles_down(), tiles_across()}, tile, {.group = 8});
 }
 
 MxStep Mxfp4Parts::tiles(const MakeTile& make) const {
   const Tile& t = s_.tile;
   const int64_t tiles = t.rows / kMxRows;
-  MxStep step{{tiles, make(DType::u32, {tiles, tile_bytes(s_.operand) / 4}, "words"),
-               make(DType::u32, {tiles, kMxRows}, "shifts")},
+  const Ref words = make(DType::u32, {tiles, tile_words() / kBoxWords, kBoxWords}, "words");
+  const Ref shifts = make(DType::u32, {tiles, kMxRows}, "shifts");
+  MxStep step{words,
+              {tiles, words.reshape({tiles, tile_words()}), shifts},
               make(operand_dtype(s_.operand), {t.columns, t.step}, "a_tile"),
-              {},
               {}};
   if (s_.operand == Mxfp4Operand::e4m3) {
     step.a_scales = s_.is_packed != 0 ? make(DType::u32, {t.columns}, "a_scales")
                                       : make(DType::f32, {t.columns, scales_of_step()}, "a_scales");
   }
-  if (s_.by_block != 0) step.b_scales = make(DType::f32, {t.rows}, "b_scales");
   return step;
 }
 
 void Mxfp4Parts::load(const GroupTile& at, const Value& step, const MxStep& tiles) {
   const Tile& t = s_.tile;
-  const bool by_roles = t.by_roles != 0;
-  const auto in_bulk = [&](const Ref& part) { return by_roles ? part.bulk() : part; };
-  const int64_t down = t.rows / kMxRows;
+  const int64_t down = t.rows / kMxRows, boxes = tile_words() / kBoxWords;
   auto first = at.across * down, block = step * t.step / kMxBlock;
-  for (int64_t i = 0; i < down; ++i) {
-    k_.copy(
-        in_bulk(b_->tile({at.group, first + i, step, 0}, {1, 1, 1, tile_bytes(s_.operand) / 4})),
-        tiles.b.words.tile({i, 0}, {1, tile_bytes(s_.operand) / 4}));
-    k_.copy(in_bulk(b_shift_->tile({at.group, first + i, block, 0}, {1, 1, 1, kMxRows})),
-            tiles.b.shifts.tile({i, 0}, {1, kMxRows}));
-  }
   dsl::CopyOptions by;
-  if (by_roles) by.engine = ir::Engine::tensor;
+  if (t.by_roles != 0) by.engine = ir::Engine::tensor;
+  k_.copy(b_->tile({at.group, first, step, 0, 0}, {1, down, 1, boxes, kBoxWords}), tiles.words, by);
+  k_.copy(b_shift_->tile({at.group, first, block, 0}, {1, down, 1, kMxRows}), tiles.b.shifts, by);
   k_.copy(a_->tile({at.slab, at.row, step * t.step}, {1, t.columns, t.step}), tiles.a, by);
   if (s_.is_packed != 0) {
     k_.copy(a_sf_->tile({at.slab, at.row, step / (4 / scales_of_step())}, {1, t.columns, 1}),
@@ -211,9 +177,11 @@ void Mxfp4Parts::load(const GroupTile& at, const Value& step, const MxStep& tile
         a_sf_->tile({at.slab, at.row, step * scales_of_step()}, {1, t.columns, scales_of_step()}),
         *tiles.a_scales);
   }
-  if (tiles.b_scales) {
-    k_.copy(b_sf_->tile({at.group, at.across * t.rows, step}, {1, t.rows, 1}), *tiles.b_scales);
-  }
+}
+
+void Mxfp4Parts::load_row_scales(const GroupTile& at, const Value& step, const Ref& into) {
+  k_.parallel(into,
+              [&](Value r) { into(r) = (*b_sf_)(at.group, at.across * s_.tile.rows + r, step); });
 }
 
 Ref Mxfp4Parts::staging() {

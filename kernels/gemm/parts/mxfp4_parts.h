@@ -13,10 +13,10 @@ namespace tessera::kernels::gemm {
 
 /// The tiles that a step of k reads.
 struct MxStep {
+  dsl::Ref words;                    // the codes as tensor copies write them: boxes of kBoxWords
   Mxfp4Tile b;                       // codes and shifts, of as many tiles as the tile has 64 rows
   dsl::Ref a;                        // [columns, step]
   std::optional<dsl::Ref> a_scales;  // f32 or u32 [columns, scales of a step or words of them]
-  std::optional<dsl::Ref> b_scales;  // f32 [rows], where blocks have scales
 };
 
 class Mxfp4Parts {
@@ -38,6 +38,8 @@ class Mxfp4Parts {
   MxStep tiles(const MakeTile& make) const;
   /// Copies a step.
   void load(const GroupTile& at, const dsl::Value& step, const MxStep& tiles);
+  /// Loads the scales of the rows of b for the block of k that step `step` is, where blocks have scales, into f32 [rows].
+  void load_row_scales(const GroupTile& at, const dsl::Value& step, const dsl::Ref& into);
   /// Columns of k from the beginning of a step to the end of the matrix.
   dsl::Value depth_from(const dsl::Value& step) const { return depth_ - step * s_.tile.step; }
   /// A tile of out in shared memory, so that whole rows are written.
@@ -50,11 +52,10 @@ class Mxfp4Parts {
   void each_aligned_tile(const std::function<void(const GroupTile&)>& body);
   /// The group that rows begin .. end - 1 have, -1 if none or one that b lacks.
   dsl::Value group_of(const dsl::Value& begin, const dsl::Value& end);
-  GroupRows rows_of_ends(const dsl::Ref& before, const dsl::Value& group);
-  GroupRows rows_of_mask(const dsl::Value& group);
   /// Tiles of rows, at most.
   dsl::Value tiles_down() const;
   dsl::Value tiles_across() const { return ceil_div(n_, s_.tile.rows); }
+  int64_t tile_words() const { return tile_bytes(s_.operand) / 4; }
   int64_t scales_of_step() const { return s_.tile.step / s_.scaled; }
   dsl::Ref strided(const std::string& name, DType dtype, std::vector<dsl::Arg> shape, int vector);
   DType out_dtype() const { return s_.is_f32 != 0 ? DType::f32 : DType::bf16; }
@@ -63,7 +64,8 @@ class Mxfp4Parts {
   const Mxfp4Spec s_;
   dsl::Value block_, blocks_, m_, n_, depth_, alignment_;
   dsl::Value slabs_ = dsl::i32(1), groups_ = dsl::i32(1);
-  std::optional<dsl::Ref> a_, a_sf_, b_, b_shift_, b_sf_, bias_, m_indices_, psum_, masked_m_, out_;
+  std::optional<dsl::Ref> a_, a_sf_, b_, b_shift_, b_sf_, bias_, m_indices_, out_;
+  std::optional<GroupTiles> group_tiles_;
 };
 
 }  // namespace tessera::kernels::gemm

@@ -11,7 +11,7 @@ namespace tessera::kernels::gemm {
 struct Tile {
   int32_t rows, columns;  // of out
   int32_t step;           // along k
-  int32_t stages;         // steps on their way
+  int32_t stages;         // buffers of a step
   int32_t by_roles;       // 1: one role loads, another multiplies
   /// By roles: so many blocks of a cluster compute neighbours in a column, and copy its tiles of b once for all.
   int32_t cluster = 1;

@@ -57,7 +57,7 @@ ir::Kernel kernel_of(const Case& c) {
   const int64_t spare = c.is_part ? 1 : 0;
   auto tile = k.shared(c.tile, {c.box_rows + spare, c.box_columns}, "tile");
   auto part = tile.tile({spare, 0}, {c.box_rows, c.box_columns});
-  k.pipelined(0, 2, 1, [&](Value i) {
+  k.pipelined(0, 2, 2, [&](Value i) {
     const auto copy = [&] {
       k.copy(x.tile({i * c.box_rows, c.first_column}, {c.box_rows, c.box_columns}).cached(c.hint),
              part, {.outside = c.outside, .engine = ir::Engine::tensor});
@@ -89,12 +89,12 @@ TEST_CASE("a tensor copy moves boxes of 1 to 5 dimensions") {
 }
 
 TEST_CASE("tensor copies ahead by 1 to 4 iterations copy the same") {
-  for (const int stages : {1, 2, 3, 4}) {
+  for (const int stages : {2, 3, 4, 5}) {
     for (const int64_t steps : {1, 2, 3, 7}) {
       Boxes boxes;
       boxes.stages = stages;
       boxes.steps = steps;
-      boxes.threads = stages == 1 ? 32 : 96;
+      boxes.threads = stages == 2 ? 32 : 96;
       check_boxes(boxes);
     }
   }
@@ -141,7 +141,7 @@ TEST_CASE("ragged products by tensor copies have the bits of pieces") {
     p.n = 70;
     p.depth = 192;
     p.tile_rows = 128;
-    p.stages = 3;
+    p.stages = 4;
     p.threads = threads;
     const HostTensor got = call_of(p).run(staged_product(p), kSm90a);
     CHECK(count_in<codegen::TensorCopy>(staged_product(p)) > 0);
@@ -185,7 +185,7 @@ TEST_CASE("a ring of tiles of 576 columns feeds wgmma by tensor copies") {
   p.step = 576;
   p.depth = 576;
   p.m = p.n = 64;
-  p.stages = 1;
+  p.stages = 2;
   CHECK(count_in<codegen::TensorCopy>(product_by_roles(p)) == 2 * 576 / 64);
   const HostTensor got = call_of(p).run(product_by_roles(p), kSm90a);
   p.engine = ir::Engine::pieces;
@@ -296,4 +296,26 @@ TEST_CASE("NVRTC takes the text of tensor copies") {
   boxes.box = {1, 2, 2, 2, 8};
   boxes.first = {0, 0, 0, 0, 0};
   compiles(boxes_kernel(boxes));
+}
+
+TEST_CASE("a tensor copy fills a tile with an extent of 1", "[language]") {
+  Builder k("one");
+  auto rows = k.dim("rows"), columns = k.dim("columns", {.multiple_of = 8});
+  auto x = k.input("x", DType::bf16, {2, rows, columns});
+  auto y = k.output("y", DType::bf16, {2, 16, 64});
+  auto at = k.launch({2}, {.threads = 64});
+  auto tile = k.shared(DType::bf16, {1, 16, 64}, "tile");
+  k.pipelined(0, 1, 2, [&](Value) {
+    k.copy(x.tile({at.x, 3, 0}, {1, 16, 64}), tile, {.engine = ir::Engine::tensor});
+    k.copy(tile, y.tile({at.x, 0, 0}, {1, 16, 64}));
+  });
+  const ir::Kernel kernel = k.finish();
+  CHECK(count_in<codegen::TensorCopy>(kernel) == 1);
+  const HostTensor in = tensor_by(DType::bf16, {2, 17, 64}, [](int64_t i) { return i % 251; });
+  HostTensor out(DType::bf16, {2, 16, 64});
+  run_kernel(kernel, {&in, &out});
+  CHECK_THAT(out, HasValues([&](int64_t i) {
+               const int64_t slab = i / 1024, row = i / 64 % 16 + 3;
+               return row < 17 ? in.value((slab * 17 + row) * 64 + i % 64) : 0.0;
+             }));
 }
