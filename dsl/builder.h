@@ -141,9 +141,10 @@ struct ScanOptions {
 
 /// How a pipelined loop copies ahead.
 struct PipelineOptions {
-  int stages = 1;  // iterations that the copies run ahead
-  /// True: the copies of iteration i + stages overwrite those of iteration i once its readers are
-  /// through. False: they have a buffer of their own and are issued when iteration i begins.
+  int stages = 2;  // buffers of a tile that is copied ahead, 1 to 8
+  /// False: stages - 1 iterations ahead; the copies into the buffer that the iteration before has read are issued
+  /// when an iteration begins. True: `stages` iterations ahead; the copies into an iteration's own buffer are issued
+  /// once its readers are through.
   bool in_place = false;
   /// True: the loop stands directly in a serial or persistent loop, and the first copies of that loop's next
   /// round are issued behind this one, so that the rest of the round runs while they go on. PIPELINE_ACROSS
@@ -504,6 +505,12 @@ class TESSERA_API Builder {
   /// to 4). ITERATION_ORDER if an iteration reads from shared memory what another writes.
   template <IterationBody Fn>
   void parallel(std::vector<int64_t> extents, const Fn& body, SourceLoc loc = SourceLoc::here());
+  /// The same over the elements of a tile.
+  ///   k.parallel(tile, [&](Value r, Value c) { sum(r, c) += tile(r, c); });
+  template <IterationBody Fn>
+  void parallel(const Ref& tile, const Fn& body, SourceLoc loc = SourceLoc::here()) {
+    parallel(tile.extents(loc), body, loc);
+  }
   /// for (i = begin; i < end; i += step), in every thread. A negative step goes down to above `end`. The
   /// step may be a value of run time; the executor traps where it is 0 (FALSE_ASSUME). break_if may leave it:
   /// what stands before the first break_if is checked as if it ran in every round.
@@ -517,7 +524,7 @@ class TESSERA_API Builder {
   /// compile time than they save: topk_select, with 22, compiles in two thirds of the time.
   template <LoopBody Fn>
   void rolled(Arg begin, Arg end, const Fn& body, Arg step = 1, SourceLoc loc = SourceLoc::here()) {
-    loop(ir::LoopKind::serial, begin, end, step, body, loc, {.stages = 0}, true);
+    loop(ir::LoopKind::serial, begin, end, step, body, loc, {}, true);
   }
   /// Runs `body` until threads leave by break_if. `body` takes the number of the round, or nothing. At most
   /// 2^31 - 1 rounds. BREAK if no break_if stands in it.
@@ -546,15 +553,15 @@ class TESSERA_API Builder {
   template <TileBody Fn>
   void persistent(std::vector<Arg> tiles, const Fn& body, PersistentOptions options = {},
                   SourceLoc loc = SourceLoc::here());
-  /// A serial loop whose copies from global to shared memory are issued `stages` iterations ahead. A
-  /// copied tile takes stages + 1 times its size, in place `stages` times.
+  /// A serial loop whose copies from global to shared memory are issued ahead: a copied tile has `stages` buffers, and
+  /// its copies run stages - 1 iterations ahead, in place `stages` (PipelineOptions).
   ///
   /// A copy stays in its iteration if its tile is used outside the loop, if the tile is read before it is
   /// copied, or if its place depends on what the iteration computes; `explain` says so. The first copies
   /// are issued before statements above the loop that only fill registers. Copies behind a
   /// break_if stay, and a loop that ends early waits for those under way. In a persistent or serial loop,
   /// `across` issues the first copies of its next round while this one ends.
-  ///   k.pipelined(0, ceil_div(depth, 64), 2, [&](Value i) {
+  ///   k.pipelined(0, ceil_div(depth, 64), 3, [&](Value i) {
   ///     k.copy(x.tile({row, i * 64}, {16, 64}), tile);
   ///     k.parallel({16, 64}, [&](Value r, Value c) { sum(r, c) += tile(r, c); });
   ///   });
@@ -715,7 +722,7 @@ class TESSERA_API Builder {
   friend class Ring;
   void loop(ir::LoopKind kind, Arg begin, Arg end, Arg step,
             const std::function<void(const Value&)>& body, SourceLoc loc,
-            PipelineOptions pipeline = {.stages = 0}, bool rolled = false);
+            PipelineOptions pipeline = {}, bool rolled = false);
   /// A loop that goes down, or whose step comes at run time.
   void counted_loop(const Value& begin, const Value& end, const Value& step,
                     const std::function<void(const Value&)>& body, SourceLoc loc, bool rolled);

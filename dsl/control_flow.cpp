@@ -153,16 +153,16 @@ void Builder::loop(ir::LoopKind kind, Arg begin, Arg end, Arg step,
     const Value first = begin.as(type, recorder_.get()), last = end.as(type, recorder_.get());
     return counted_loop(first, last, step.as(type, recorder_.get()), body, loc, rolled);
   }
-  if (pipeline.stages < 0 || pipeline.stages > 8) {
+  if (pipeline.producer) check_producer(*recorder_, pipeline, loc);
+  if (pipeline.stages < 1 || pipeline.stages > 8) {
     recorder_->fail("PIPELINE_STAGES", "the stages of a pipelined loop are out of range", loc,
-                    "0 .. 8", fmt::format("{}", pipeline.stages));
+                    "1 .. 8", fmt::format("{}", pipeline.stages));
   }
-  node.stages = pipeline.stages;
+  if (kind == ir::LoopKind::pipelined) node.stages = pipeline.stages;
   node.in_place = pipeline.in_place;
   node.across = pipeline.across;
   node.producer = pipeline.producer;
   node.rolled = rolled;
-  if (pipeline.producer) check_producer(*recorder_, pipeline, loc);
   const char* name = kind == ir::LoopKind::unrolled     ? "u"
                      : kind == ir::LoopKind::vectorized ? "v"
                                                         : "s";
@@ -215,8 +215,7 @@ void Builder::counted_loop(const Value& begin, const Value& end, const Value& st
   const Value zero = cast(begin.dtype(), 0);
   loop(
       ir::LoopKind::serial, zero, count, cast(begin.dtype(), 1),
-      [&](const Value& round) { body(let("i", begin + round * step, loc)); }, loc, {.stages = 0},
-      rolled);
+      [&](const Value& round) { body(let("i", begin + round * step, loc)); }, loc, {}, rolled);
 }
 
 void Builder::if_(Arg condition, const std::function<void()>& then, SourceLoc loc) {

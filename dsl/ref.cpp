@@ -183,19 +183,21 @@ TileRef TileAt::with_extents(std::vector<int64_t> extents) const {
   return of_.tile(offsets_, std::move(extents), loc_);
 }
 
-TileRef TileAt::with_extents_of(const Ref& other) const {
+std::vector<int64_t> Ref::extents(SourceLoc loc) const {
   std::vector<int64_t> extents;
-  for (const ir::Expr& extent : region_shape(other.region())) {
+  for (const ir::Expr& extent : region_shape(region_)) {
     if (!ir::is_constant(extent)) {
-      of_.recorder()->fail(
-          "REGION",
-          fmt::format("the extents of a tile of '{}' are those of '{}', which are not constant",
-                      of_.region().buffer->name, other.region().buffer->name),
-          loc_, "x.tile({offsets}, {extents})", shape_text(region_shape(other.region())));
+      recorder_->fail("REGION",
+                      fmt::format("the extents of '{}' are not constant", region_.buffer->name),
+                      loc, "x.tile({offsets}, {extents})", shape_text(region_shape(region_)));
     }
     extents.push_back(extent->integer);
   }
-  return with_extents(std::move(extents));
+  return extents;
+}
+
+TileRef TileAt::with_extents_of(const Ref& other) const {
+  return with_extents(other.extents(loc_));
 }
 
 TileRef Ref::transposed(SourceLoc loc) const {

@@ -112,6 +112,8 @@ class TESSERA_API Ref {
   Value read(SourceLoc loc = SourceLoc::here()) const;
 
   DType dtype() const { return region_.buffer->dtype; }
+  /// Of the free dimensions. REGION unless all are constant.
+  std::vector<int64_t> extents(SourceLoc loc = SourceLoc::here()) const;
   const ir::Region& region() const { return region_; }
   Recorder* recorder() const { return recorder_; }
   /// Number of the name that operator() or a copy gave the element; 0 = none. For the recorder.

@@ -19,12 +19,12 @@ constexpr auto kBf16 = ts::DType::bf16;
 struct Shape {
   int rows = 128, columns = 128;  // of c: 16 multiplications per byte read from L2
   int step = 32;                  // along depth
-  int ahead = 3;                  // steps on their way
+  int stages = 4;                 // buffers of a step
   int threads = 128;
   int blocks_per_sm = 2;  // of 96 KiB of shared memory
 };
 /// 21 multiplications per byte, for devices with 208 KiB of shared memory per block.
-constexpr Shape kWide = {.columns = 256, .ahead = 5, .threads = 256, .blocks_per_sm = 1};
+constexpr Shape kWide = {.columns = 256, .stages = 6, .threads = 256, .blocks_per_sm = 1};
 
 /// c [m, n] = a [m, depth] * b [n, depth] transposed; m, n and depth multiples of those of the shape.
 ts::ir::Kernel gemm(const Shape& s) {
@@ -40,7 +40,7 @@ ts::ir::Kernel gemm(const Shape& s) {
   auto b_tile = k.shared(kBf16, {s.columns, s.step}, "b_tile");
   auto sum = k.fragment(ts::DType::f32, {s.rows, s.columns}, "sum");
   k.fill(sum, 0.0f);
-  k.pipelined(0, depth / s.step, s.ahead, [&](auto step) {
+  k.pipelined(0, depth / s.step, s.stages, [&](auto step) {
     k.copy(a.tile({row, step * s.step}), a_tile);
     k.copy(b.tile({column, step * s.step}), b_tile);
     k.gemm(a_tile, b_tile.transposed(), sum);

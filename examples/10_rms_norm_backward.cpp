@@ -27,7 +27,7 @@ ts::ir::Kernel rms_norm_backward(int64_t cols) {
   const float n = static_cast<float>(cols);
   auto w = k.load(weight);
   k.fill(part, 0.0f);
-  k.pipelined(0, (rows - at.x + blocks - 1) / blocks, 3, [&](Value i) {
+  k.pipelined(0, (rows - at.x + blocks - 1) / blocks, 4, [&](Value i) {
     auto row = at.x + i * blocks;
     k.copy(x(row), x_row);
     k.copy(dy(row), dy_row);

@@ -26,7 +26,7 @@ ts::ir::Kernel paged_logits(int64_t dim) {
   auto s = k.fragment(kF32, {kN, kHeads}, "s");
   k.copy(q(at.y), q_tile);
   auto w = k.load(weights.tile({at.y, 0}, {1, kHeads}));
-  k.pipelined(0, kSteps, 2, [&](ts::dsl::Value step) {
+  k.pipelined(0, kSteps, 3, [&](ts::dsl::Value step) {
     auto row = k.let("row", (at.x * kSteps + step) * kN);
     k.copy(keys.rows(slots(at.y).tile({row}, {kN})), k_tile);
     k.fill(s, 0.0f);

@@ -39,7 +39,7 @@ ts::ir::Kernel stream_k() {
     const Value first = k.let("first", max(begin - tile * steps, 0));
     const Value last = k.let("last", min(end - tile * steps, steps));
     k.fill(sum, 0.0f);
-    k.pipelined(first, last, 3, [&](Value s) {
+    k.pipelined(first, last, 4, [&](Value s) {
       k.copy(a.tile({row, s * kStep}), a_tile);
       k.copy(b.tile({column, s * kStep}), b_tile);
       k.gemm(a_tile, b_tile.transposed(), sum);

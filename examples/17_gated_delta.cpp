@@ -47,7 +47,7 @@ ts::ir::Kernel gated_delta(int64_t dim) {
   auto p = k.fragment(kBf16, {kC, kC}, "p"), s = k.fragment(kF32, {dim, kV}, "s");
   auto u = k.fragment(kF32, {kC, kV}, "u"), o = k.fragment(kF32, {kC, kV}, "o");
   k.fill(s, 0.0f);
-  k.pipelined(0, ceil_div(length, kC), 1, [&](Value chunk) {
+  k.pipelined(0, ceil_div(length, kC), 2, [&](Value chunk) {
     auto row = chunk * kC;
     k.copy(q(at.z, k.all, at.y).tile({row, 0}), q_tile);
     k.copy(keys(at.z, k.all, at.y).tile({row, 0}), k_tile);

@@ -42,7 +42,7 @@ ts::ir::Kernel grouped_fp8() {
   auto scale = k.shared(kF32, {kM, 1}, "scale"), c_tile = k.shared(kBf16, {kM, kN}, "c_tile");
   auto part = k.fragment(kF32, {kM, kN}, "part"), sum = k.fragment(kF32, {kM, kN}, "sum");
   k.fill(sum, 0.0f);
-  k.pipelined(0, depth / kDepth, 3, [&](Value s) {
+  k.pipelined(0, depth / kDepth, 4, [&](Value s) {
     k.copy(a.tile({row, s * kDepth}), a_tile);
     k.copy(b(group).tile({at.x * kN, s * kDepth}), b_tile);
     k.copy(a_scales(s).tile({row}), scale);

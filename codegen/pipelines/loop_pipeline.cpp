@@ -54,14 +54,14 @@ void require_no_waits(const ir::Kernel& kernel, const ir::Loop& loop, SourceLoc 
 
 ir::Loop as_serial(ir::Loop loop) {
   loop.kind = ir::LoopKind::serial;
-  loop.stages = 0;
+  loop.stages = 1;
   loop.in_place = loop.across = loop.producer = false;
   return loop;
 }
 
 ir::Stmt LoopPipeline::run(const std::map<int, int>& uses, std::vector<std::string>& notes) {
   require_no_waits(kernel_, loop_, loc_);
-  if (loop_.stages > 0) groups_ = find_copy_groups(loop_, uses, notes);
+  if (ahead_ > 0) groups_ = find_copy_groups(loop_, uses, notes);
   if (waits_late()) {
     --ahead_;
     issues_last_ = true;
@@ -115,7 +115,7 @@ ir::Stmt LoopPipeline::first_copies(int begin, int end, const Under& under) {
 }
 
 bool LoopPipeline::waits_late() const {
-  if (loop_.in_place || loop_.stages < 2 || groups_.empty()) return false;
+  if (loop_.in_place || ahead_ < 2 || groups_.empty()) return false;
   std::map<int, int> uses;  // of the sums, by id of the storage
   for (const ir::Stmt& stmt : loop_.body) {
     const auto* gemm = std::get_if<ir::Gemm>(&stmt.node);
@@ -154,7 +154,7 @@ void LoopPipeline::version_tiles() {
       for (const ir::Stmt& copy : producer.copies) tiles.insert(storage_of(*target_of(copy)).id);
     }
   }
-  const ir::Expr versions = ir::index(loop_.versions());
+  const ir::Expr versions = ir::index(loop_.stages);
   for_each_use(loop_.body, [&](const ir::BufferRef& buffer, bool) {
     const ir::Buffer& storage = storage_of(*buffer);
     if (!tiles.contains(storage.id)) return;
@@ -171,7 +171,7 @@ void LoopPipeline::version_tiles() {
 }
 
 void LoopPipeline::use_version(ir::Body& body, const ir::Expr& iteration) const {
-  const ir::Expr version = ir::cast(DType::i32, iteration % number(loop_.versions()));
+  const ir::Expr version = ir::cast(DType::i32, iteration % number(loop_.stages));
   BufferMove move;
   move.region = [&](ir::Region& region) {
     const auto found = versioned_.find(region.buffer->id);

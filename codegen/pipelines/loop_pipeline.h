@@ -70,7 +70,7 @@ class LoopPipeline {
   const ir::Loop& loop_;
   const SourceLoc loc_;
   ir::VarRef counter_;  // of the rounds, from 0
-  int ahead_ = loop_.stages;
+  int ahead_ = loop_.ahead();
   bool issues_last_ = loop_.in_place;  // after the last reader of what is copied
   std::vector<CopyGroup> groups_;
   std::map<int, ir::BufferRef> versioned_;  // by id of the buffer it replaces

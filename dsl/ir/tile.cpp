@@ -151,7 +151,7 @@ struct Printer {
     } else {
       line(fmt::format("{} {} in {} .. {} step {}{}", name(s.kind), s.vars[0]->name,
                        to_string(s.begin), to_string(s.extents[0]), to_string(s.step),
-                       s.stages > 0
+                       s.kind == LoopKind::pipelined
                            ? fmt::format(" stages {}{}{}", s.stages, s.in_place ? " in place" : "",
                                          s.across     ? " across"
                                          : s.producer ? " producer"

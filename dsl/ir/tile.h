@@ -249,13 +249,14 @@ struct Loop {
   // parallel: the loop of a copy, of rows that an index chooses or in pieces. Lets and loads give the place of the row,
   // then an element is loaded and stored.
   std::optional<CopyPlan> plan = {};
-  int stages = 0;         // pipelined: iterations that copies are issued ahead
-  bool in_place = false;  // pipelined: into the version that the iteration has read
+  int stages = 1;         // pipelined: buffers of a tile that is copied ahead
+  bool in_place = false;  // pipelined: copies go into the buffer that the iteration has read
   bool across = false;    // pipelined: behind it stand the first copies for the next round around
   bool producer = false;  // pipelined: a role of its own makes the copies
   bool rolled = false;    // serial: the compiler of the text writes its body once
 
-  int versions() const { return in_place ? stages : stages + 1; }  // of a tile
+  // Iterations that copies are issued ahead.
+  int ahead() const { return in_place ? stages : stages - 1; }
 };
 struct If {
   Expr condition;

@@ -1,6 +1,6 @@
 // 08_pipelined_copies: sums of rows that come tile by tile, while the next tiles are on their way.
 //
-// k.pipelined is k.serial whose copies from global to shared memory are issued some steps ahead. You write
+// k.pipelined is k.serial whose copies from global to shared memory are issued stages - 1 steps ahead. You write
 // the loop as if each copy were done at once; the compiler places waits and barriers.
 //
 // Words: k.pipelined(begin, end, stages, [&](auto step) { ... }).
@@ -23,7 +23,7 @@ ts::ir::Kernel puzzles::pipelined_sum() {
   auto sum = k.fragment(ts::DType::f32, {8, 32}, "sum");  // of columns 0, 32, 64, ..; 1, 33, ..
   k.fill(sum, 0.0f);
   hole(
-      "k.pipelined over depth / 32 steps with 2 stages: copy x.tile({at.x * 8, step * 32}, "
+      "k.pipelined over depth / 32 steps with 3 stages: copy x.tile({at.x * 8, step * 32}, "
       "{8, 32}) into the tile, then add the tile to sum");
   k.copy(sum, y.tile({at.x * 8, 0}));
   return k.finish();

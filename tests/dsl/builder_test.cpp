@@ -234,7 +234,7 @@ concept VectorizedTakes = requires(Builder& k, const Body& body) {
 };
 template <class Body>
 concept PipelinedTakes = requires(Builder& k, const Body& body) {
-  k.pipelined(0, 4, 2, body);
+  k.pipelined(0, 4, 3, body);
 };
 template <class Body>
 constexpr int kNumTaking =

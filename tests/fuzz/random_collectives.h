@@ -27,13 +27,14 @@ class RandomCollectives : protected RandomTiles {
     const int64_t trips = between(0, 4);
     const dsl::Arg end = chance(40) ? dsl::Arg(min(*rows_, dsl::Arg(trips))) : dsl::Arg(trips);
     const int64_t turned = between(0, width_);
-    dsl::PipelineOptions options = {.stages = static_cast<int>(between(1, 3)),
-                                    .in_place = chance(50)};
+    const int64_t ahead = between(1, 3);
+    dsl::PipelineOptions options = {.in_place = chance(50)};
     // Not drawn: the seeds of other programs keep their meaning.
-    const int64_t mixed = turned * 31 + trips * 7 + options.stages * 3 + int64_t{options.in_place};
+    const int64_t mixed = turned * 31 + trips * 7 + ahead * 3 + int64_t{options.in_place};
     options.across = mixed % 5 < 2;
     // A load role cannot know when a loop of repeat() ends.
-    options.producer = !options.across && options.stages > 1 && mixed % 7 < 4 && !is_repeated_;
+    options.producer = !options.across && ahead > 1 && mixed % 7 < 4 && !is_repeated_;
+    options.stages = static_cast<int>(options.in_place || options.producer ? ahead : ahead + 1);
     const auto rounds = [&](const dsl::Arg& first) {
       k_.pipelined(0, end, options, [&](Value t) {
         k_.copy(from.tile({row_ + first + t, column_ + shift()}, {height_, width_}), staged);

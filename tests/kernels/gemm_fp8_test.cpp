@@ -133,7 +133,7 @@ TEST_CASE("gemm_fp8_block has the bits of the tensor cores, promoted every 128 o
     uint32_t schedule = 0;
     int32_t by_engine = 0;
   };
-  std::vector<Form> forms = {{{64, 128, 128, 2, 0}},          {{64, 128, 128, 2, 0}, 1},
+  std::vector<Form> forms = {{{64, 128, 128, 3, 0}},          {{64, 128, 128, 3, 0}, 1},
                              {{128, 128, 128, 2, 1}, 1, 1},   {{128, 128, 128, 2, 1}, 1, 2},
                              {{64, 128, 128, 3, 1, 2}, 2},    {{128, 64, 128, 2, 1, 2}, 132, 3},
                              {{128, 128, 128, 2, 1}, 1, 1, 1}};
@@ -210,7 +210,7 @@ TEST_CASE("groups of any size have the bits of the tensor cores in every tile",
     int64_t blocks = 132;
     uint32_t schedule = 0;
   };
-  std::vector<Form> forms = {{{64, 128, 128, 2, 0}}, {{64, 128, 128, 2, 0}, 1}};
+  std::vector<Form> forms = {{{64, 128, 128, 3, 0}}, {{64, 128, 128, 3, 0}, 1}};
   for (const Tile& tile : kernels::gemm::fp8_tiles(Groups::by_ends)) {
     forms.push_back({tile});
     forms.push_back({tile, 2, 1});

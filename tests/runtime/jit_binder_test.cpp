@@ -453,7 +453,7 @@ TEST_CASE("the tensor that asynchronous copies read with evict_first is streamed
   const auto from = x.tile({at.x, 0}, {1, 64}).cached(one.hint);
   const auto to = y.tile({at.x, 0}, {1, 64});
   if (one.read == Read::pipelined) {
-    k.pipelined(0, 1, 1, [&](auto) {
+    k.pipelined(0, 1, 2, [&](auto) {
       k.copy(from, tile);
       k.copy(tile, to);
     });

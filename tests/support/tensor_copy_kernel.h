@@ -11,7 +11,7 @@ namespace tessera::test {
 
 /// y = the stack of the boxes of x.
 struct Boxes : BoxWalk {
-  int stages = 2;
+  int stages = 3;
   int threads = 64;
   ir::Engine engine = ir::Engine::tensor;
 
@@ -28,7 +28,7 @@ double boxes_value(const Boxes& boxes, const HostTensor& x, int64_t i);
 struct StagedProduct {
   int64_t m = 128, n = 128, depth = 128;  // of the call
   int64_t tile_rows = 64, tile_columns = 64, step = 32;
-  int stages = 2;
+  int stages = 3;
   int threads = 128;
   ir::Engine engine = ir::Engine::tensor;
   ir::Instruction instruction = ir::Instruction::automatic;

@@ -17,7 +17,7 @@ ts::ir::Kernel puzzles::pipelined_sum() {
   auto tile = k.shared(ts::DType::f32, {8, 32}, "tile");
   auto sum = k.fragment(ts::DType::f32, {8, 32}, "sum");  // of columns 0, 32, 64, ..; 1, 33, ..
   k.fill(sum, 0.0f);
-  k.pipelined(0, depth / 32, 2, [&](auto step) {
+  k.pipelined(0, depth / 32, 3, [&](auto step) {
     k.copy(x.tile({at.x * 8, step * 32}), tile);
     k.parallel({8, 32}, [&](auto r, auto c) { sum(r, c) += tile(r, c); });
   });

@@ -19,7 +19,7 @@ ts::ir::Kernel puzzles::matmul() {
   auto b_tile = k.shared(ts::DType::bf16, {16, 32}, "b_tile");
   auto sum = k.fragment(ts::DType::f32, {32, 32}, "sum");
   k.fill(sum, 0.0f);
-  k.pipelined(0, ceil_div(depth, 16), 2, [&](auto step) {
+  k.pipelined(0, ceil_div(depth, 16), 3, [&](auto step) {
     k.copy(a.tile({row, step * 16}), a_tile);
     k.copy(b.tile({step * 16, column}), b_tile);
     k.gemm(a_tile, b_tile, sum);

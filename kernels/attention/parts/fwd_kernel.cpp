@@ -307,7 +307,7 @@ class ForwardKernel {
   /// Scores of keys that a row does not see become -inf, after the cap.
   void mask(const Ref& scores, const Value& j) {
     if (cap_) {
-      k_.parallel({rows_, keys_}, [&](Value r, Value c) {
+      k_.parallel(scores, [&](Value r, Value c) {
         Value score = scores(r, c);
         scores(r, c) = tanh(score * *cap_);
       });
@@ -316,7 +316,7 @@ class ForwardKernel {
     if (right_) has_edge = has_edge || (j + 1) * keys_ > row_ + shift_ + *right_ + 1;
     if (left_) has_edge = has_edge || j * keys_ < row_ + (rows_ - 1) + shift_ - *left_;
     k_.if_(has_edge, [&] {
-      k_.parallel({rows_, keys_}, [&](Value r, Value c) {
+      k_.parallel(scores, [&](Value r, Value c) {
         auto key = j * keys_ + c;
         auto is_seen = key < k_length_;
         if (right_) is_seen = is_seen && key <= row_ + r + shift_ + *right_;

@@ -36,7 +36,6 @@ OnlineSoftmax::OnlineSoftmax(dsl::Builder& k, DType dtype, int64_t rows, int64_t
       k_(k),
       rows_(rows),
       keys_(keys),
-      value_width_(value_width),
       c_(c),
       top_(k.fragment(kF32, {rows}, "top")),
       scaled_(k.fragment(kF32, {rows}, "scaled")),
@@ -59,7 +58,7 @@ void OnlineSoftmax::step() {
     shrink_(r) = next.shrink;
     top_(r) = next.top, scaled_(r) = next.scaled, high_(r) = -next.base;
   });
-  k_.parallel({rows_, keys_}, [&](Value r, Value j) {
+  k_.parallel(scores, [&](Value r, Value j) {
     Value score = scores(r, j);
     scores(r, j) = exp2_approx(fma(score, c_, high_(r)));
   });
@@ -74,11 +73,11 @@ void OnlineSoftmax::step() {
       sums_(r, w, u) = sum;
     });
   }
-  k_.parallel({rows_, keys_}, [&](Value r, Value j) { p(r, j) = cast(p.dtype(), scores(r, j)); });
+  k_.parallel(p, [&](Value r, Value j) { p(r, j) = cast(p.dtype(), scores(r, j)); });
 }
 
 void OnlineSoftmax::rescale_out() {
-  k_.parallel({rows_, value_width_}, [&](Value r, Value d) {
+  k_.parallel(out, [&](Value r, Value d) {
     Value before = out(r, d);
     out(r, d) = before * shrink_(r);
   });
@@ -90,7 +89,7 @@ void OnlineSoftmax::finish(const Value& count, const std::function<Value(const R
   auto halves = k_.fragment(kF32, {rows_, 2}, "halves");
   auto total = k_.fragment(kF32, {rows_}, "total");
   auto pairs = sums_.reshape({rows_, 4, 4, 2});
-  k_.parallel({rows_, 4}, [&](Value r, Value i) {
+  k_.parallel(quarters, [&](Value r, Value i) {
     const auto of = [&](int64_t odd) {
       return (pairs(r, 0, i, odd) + pairs(r, 1, i, odd)) +
              (pairs(r, 2, i, odd) + pairs(r, 3, i, odd));
@@ -105,7 +104,7 @@ void OnlineSoftmax::finish(const Value& count, const std::function<Value(const R
     inverse(r) = 1.0f / divisor({r, total(r), scaled_(r), is_empty});
     empty(r) = f32(is_empty);
   });
-  k_.parallel({rows_, value_width_}, [&](Value r, Value d) {
+  k_.parallel(out, [&](Value r, Value d) {
     Value before = out(r, d);
     out(r, d) = select(empty(r) == 1.0f, 0.0f, fma(before, inverse(r), 0.0f));
   });

@@ -51,7 +51,7 @@ class OnlineSoftmax {
 
  private:
   dsl::Builder& k_;
-  const int64_t rows_, keys_, value_width_;
+  const int64_t rows_, keys_;
   const dsl::Value c_;
   dsl::Ref top_, scaled_, high_, shrink_, sums_;
 };

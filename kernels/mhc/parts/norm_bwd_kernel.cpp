@@ -26,7 +26,7 @@ namespace tessera::kernels::mhc {
 namespace {
 
 constexpr int64_t kWarps = 4;
-constexpr int64_t kTilesAhead = 4;
+constexpr int kStages = 5;  // four tiles ahead
 // Padding of a row in shared memory: eight rows start in different banks.
 constexpr int64_t kPaddingBytes = 16;
 
@@ -90,7 +90,7 @@ ir::Kernel build_norm_bwd_products(const NormBwdSpec& s) {
     });
   };
   fetch(i32(0));
-  k.pipelined(0, tiles, kTilesAhead, [&](Value tile) {
+  k.pipelined(0, tiles, kStages, [&](Value tile) {
     auto row = k.let("row", (first_tile + tile) * kRows);
     // load
     k.copy(residual.tile({row, first_col}, {kRows, kColumns}), x);

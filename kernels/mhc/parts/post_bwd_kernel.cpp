@@ -85,8 +85,8 @@ ir::Kernel build_post_bwd(const PostBwdSpec& s) {
   // The assignment of columns to threads must not depend on the width of the loads.
   auto x_frag =
       k.fragment(DType::bf16, layout::split({cols}, threads, kVector), "x_frag");  // (cols)
-  const int ahead = static_cast<int>(std::clamp<int64_t>(chunks - 1, 1, 2));
-  k.pipelined(0, chunks, ahead, [&](Value chunk) {
+  const int stages = static_cast<int>(std::clamp<int64_t>(chunks, 2, 3));
+  k.pipelined(0, chunks, stages, [&](Value chunk) {
     auto first_col = k.let("first_col", chunk * cols);
     // load: columns beyond the row read +0 and add nothing
     k.copy(grad_out(token).tile({0, first_col}, {n, cols}), grad_tile);

@@ -40,7 +40,7 @@ dsl::PipelineOptions ProjectionSpec::copies_ahead() const {
             .in_place = true};
   }
   if (halves == 2) return {};  // few tokens: a block has one tile or two
-  return {.stages = at_most(std::clamp<int64_t>(tiles_in_flight, 1, 4), most_tiles - 1)};
+  return {.stages = at_most(std::clamp<int64_t>(tiles_in_flight + 1, 2, 5), most_tiles)};
 }
 
 }  // namespace tessera::kernels::mhc

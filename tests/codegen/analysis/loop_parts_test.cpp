@@ -48,7 +48,7 @@ ir::Kernel pipeline(const std::function<void(Builder& k, const Ref& x, const Ref
   k.launch({1}, {.threads = 64});
   auto a = k.shared(DType::f32, {64}, "a");
   auto b = k.shared(DType::f32, {64}, "b");
-  k.pipelined(0, 16, 2, [&](Value i) { body(k, x, a, b, i); });
+  k.pipelined(0, 16, 3, [&](Value i) { body(k, x, a, b, i); });
   k.fill(y, 0.0f);
   return k.finish();
 }

@@ -18,7 +18,7 @@ using dsl::Value;
 namespace {
 
 constexpr int64_t kColumns = 64;
-constexpr PipelineOptions kAcross = {.stages = 1, .across = true};
+constexpr PipelineOptions kAcross = {.stages = 2, .across = true};
 
 /// How the lowering of `body` in a persistent loop over 8 tiles is refused.
 std::string refusal_of(const std::function<void(Builder&, Value t, const Ref& x, const Ref& y,
@@ -69,7 +69,7 @@ TEST_CASE("copies that cannot go across the loop around are refused", "[language
         }),
         "it stands in manual_sync");
   check(refusal_of([&](Builder& k, Value t, const Ref& x, const Ref& y, const Ref& tile) {
-          sum(k, x(t), y, tile, t, {.stages = 0, .across = true});
+          sum(k, x(t), y, tile, t, {.stages = 1, .across = true});
         }),
         "it has no copies that go ahead");
   check(refusal_of([&](Builder& k, Value t, const Ref& x, const Ref& y, const Ref& tile) {

@@ -25,7 +25,7 @@ namespace {
 constexpr int64_t kColumns = 64;
 
 struct Tiles {
-  PipelineOptions pipeline = {.stages = 2, .across = true};
+  PipelineOptions pipeline = {.stages = 3, .across = true};
   int64_t blocks = 2;
   bool is_serial = false;  // a serial loop, not a persistent one
   int64_t group = 1;       // of the persistent loop: tiles outside of the grid are left out
@@ -96,13 +96,13 @@ void check_sums(const Tiles& options, int64_t tiles, int64_t most) {
              }));
 }
 
-constexpr PipelineOptions kAcross = {.stages = 1, .across = true};
+constexpr PipelineOptions kAcross = {.stages = 2, .across = true};
 
 }  // namespace
 
 TEST_CASE("first copies across a loop give what serial rounds give", "[language][pipeline][slow]") {
   Tiles options;
-  options.pipeline.stages = GENERATE(1, 2, 4);
+  options.pipeline.stages = GENERATE(2, 3, 5);
   options.pipeline.in_place = GENERATE(false, true);
   options.loads_rounds = GENERATE(false, true);  // also 0, and fewer than stages
   options.is_serial = GENERATE(false, true);
@@ -124,7 +124,7 @@ TEST_CASE("first copies go across rounds that a group leaves out", "[language][p
 TEST_CASE("bulk copies go across the loop around", "[language][pipeline]") {
   Tiles options;
   options.by_bulk = true;
-  options.pipeline.stages = GENERATE(1, 3);
+  options.pipeline.stages = GENERATE(2, 4);
   options.loads_rounds = GENERATE(false, true);
   CAPTURE(options.pipeline.stages, options.loads_rounds);
   for (const int64_t tiles : {1, 2, 7}) check_sums(options, tiles, 6);
@@ -135,7 +135,7 @@ TEST_CASE("a pipelined loop that begins late or ends early goes across", "[langu
   options.begin = GENERATE(0, 2);
   options.breaks = GENERATE(false, true);
   options.in_role = GENERATE(false, true);
-  options.pipeline.stages = GENERATE(1, 3);
+  options.pipeline.stages = GENERATE(2, 4);
   CAPTURE(options.begin, options.breaks, options.in_role, options.pipeline.stages);
   for (const int64_t tiles : {1, 2, 7}) check_sums(options, tiles, 6);
 }
@@ -162,7 +162,7 @@ ir::Kernel persistent_product(const PersistentProduct& options) {
   const auto one = [&](const Value& row, const Value& column) {
     auto sum = k.fragment(DType::f32, {tile, tile}, "sum");
     k.fill(sum, 0);
-    k.pipelined(0, kDepth / kStep, {.stages = 2, .across = true}, [&](Value i) {
+    k.pipelined(0, kDepth / kStep, {.stages = 3, .across = true}, [&](Value i) {
       k.copy(a.tile({row * tile, i * kStep}, {tile, kStep}), a_tile, {.engine = options.engine});
       k.copy(b.tile({i * kStep, column * tile}, {kStep, tile}), b_tile, {.engine = options.engine});
       k.gemm(a_tile, b_tile, sum);
@@ -258,7 +258,7 @@ TEST_CASE("a loop that is crossed may be entered again, and hold two that cross 
   auto a = k.shared(DType::i32, {kColumns}, "a");
   auto b = k.shared(DType::i32, {kColumns}, "b");
   auto sum = k.fragment(DType::i32, {kColumns}, "sum");
-  const PipelineOptions options = {.stages = GENERATE(1, 2, 3), .across = true};
+  const PipelineOptions options = {.stages = GENERATE(2, 3, 4), .across = true};
   k.serial(0, kPasses, [&](Value pass) {
     k.serial(0, kTiles, [&](Value t) {
       k.fill(sum, 0);

@@ -26,7 +26,7 @@ ir::Kernel pipelined_rows(bool may_alias) {
   auto y = k.output("y", DType::f32, {64, 32}, {.may_alias = may_alias});
   k.launch({1}, {.threads = 32});
   auto tile = k.shared(DType::f32, {1, 32}, "tile");
-  k.pipelined(0, 64, 2, [&](Value row) {
+  k.pipelined(0, 64, 3, [&](Value row) {
     k.copy(x.tile({row, 0}, {1, 32}), tile);
     k.parallel({32}, [&](Value c) { y(row, c) = tile(0, c) + 1.0f; });
   });

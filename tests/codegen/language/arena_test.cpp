@@ -135,7 +135,7 @@ ir::Kernel two_loops(int64_t rows, int64_t size, Copied how) {
     auto tile = k.shared(DType::i32, {rows, cols}, pass == 0 ? "first" : "second");
     auto sum = k.fragment(DType::i32, {rows, cols}, "sum");
     k.fill(sum, 0);
-    k.pipelined(0, n, 1, [&](Value i) {
+    k.pipelined(0, n, 2, [&](Value i) {
       const auto engine = how == Copied::as_boxes ? ir::Engine::tensor : ir::Engine::automatic;
       k.copy(how == Copied::in_bulk ? x(i).bulk() : x(i), tile, {.engine = engine});
       k.parallel({rows, cols}, [&](Value r, Value c) { sum(r, c) += tile(r, cols - 1 - c); });

@@ -175,7 +175,7 @@ TEST_CASE("a tile that is indexed in a pipelined loop is checked in each round",
   k.launch({1}, {.threads = 64});
   auto s = k.shared(kF32, {4, 64}, "s");
   auto sum = k.var(kF32, 0.0f, "sum");
-  k.pipelined(0, rows / 4, 1, [&](Value i) {
+  k.pipelined(0, rows / 4, 2, [&](Value i) {
     k.copy(x.tile({i * 4, 0}, {4, 64}), s);
     auto tile = s.tile({0, 0}, {2, 64});
     sum = sum + tile(n - 1, k.thread());
@@ -204,7 +204,7 @@ TEST_CASE("a tile that is copied ahead has the author's indices in a trap", "[la
   k.launch({1}, {.threads = 64});
   auto s = k.shared(kF32, {4, 64}, "s");
   auto sum = k.var(kF32, 0.0f, "sum");
-  k.pipelined(0, rows / 4, 1, [&](Value i) {
+  k.pipelined(0, rows / 4, 2, [&](Value i) {
     k.copy(x.tile({i * 4, 0}, {4, 64}), s);
     sum = sum + s(i + 2, k.thread());
   });

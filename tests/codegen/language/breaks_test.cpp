@@ -98,7 +98,7 @@ TEST_CASE("a serial loop ends when the block has found what it looks for", "[lan
 TEST_CASE("a pipelined loop that ends early waits for the copies under way",
           "[language][pipeline]") {
   Sum options;
-  options.stages = GENERATE(1, 3);
+  options.stages = GENERATE(2, 4);
   options.in_place = GENERATE(false, true);
   options.by_bulk = GENERATE(false, true);
   options.constant_bounds = GENERATE(true, false);
@@ -174,7 +174,7 @@ TEST_CASE("a product ends early, with the same sums on every target", "[language
   auto sum = k.fragment(DType::f32, {64, 64}, "sum");
   const Value end = k.let("end", last(0));
   k.fill(sum, 0.0f);
-  k.pipelined(0, 8, 3, [&](Value s) {
+  k.pipelined(0, 8, 4, [&](Value s) {
     k.copy(a.tile({0, s * 32}, {64, 32}), a_tile);
     k.copy(b.tile({0, s * 32}, {64, 32}), b_tile);
     k.gemm(a_tile, b_tile.transposed(), sum);
@@ -225,7 +225,7 @@ TEST_CASE("a counted loop of the block is not left by single threads", "[languag
     k.break_if(sum > 10.0f);
   };
   if (pipelined) {
-    k.pipelined(0, 8, 2, step);
+    k.pipelined(0, 8, 3, step);
   } else {
     k.serial(0, 8, step);
   }

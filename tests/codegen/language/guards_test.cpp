@@ -289,7 +289,7 @@ TEST_CASE("a pipelined loop whose bounds reach the ends of i32 has the rounds of
     auto tile = k.shared(kI32, {32}, "tile");
     auto sum = k.fragment(kI32, {32}, "sum");
     k.fill(sum, 0);
-    k.pipelined(b.begin, b.end, 2, [&](Value i) {
+    k.pipelined(b.begin, b.end, 3, [&](Value i) {
       k.copy(x.tile({i - b.begin, 0}, {1, 32}), tile);
       k.parallel({32}, [&](Value c) { sum(c) = sum(c) * 10 + tile(c) + 1; });
     });
@@ -328,7 +328,7 @@ TEST_CASE("copies go ahead across a loop whose bounds reach an end of i32", "[la
           auto sum = k.fragment(kI32, {1, 32}, "sum");
           const Value row = k.let("row", i - b.begin);
           k.fill(sum, 0);
-          k.pipelined(0, 4, {.stages = 2, .across = true}, [&](Value step) {
+          k.pipelined(0, 4, {.stages = 3, .across = true}, [&](Value step) {
             k.copy(x.tile({row, step * 32}, {1, 32}), tile);
             k.parallel({1, 32}, [&](Value r, Value c) { sum(r, c) += tile(r, c); });
           });

@@ -312,7 +312,7 @@ TEST_CASE("blocks take tiles from a counter until none is left", "[language]") {
     // As many steps as the tile says.
     const Value steps = k.let("steps", mine % 5);
     if (pipelined) {
-      k.pipelined(0, steps, 2, step);
+      k.pipelined(0, steps, 3, step);
     } else {
       k.serial(0, steps, step);
     }

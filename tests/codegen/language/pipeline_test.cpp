@@ -54,7 +54,7 @@ TEST_CASE("a pipelined loop equals the serial one for any depth and trip count (
   const HostTensor x = iota(DType::i32, {trips + 1, 64});
   HostTensor y(DType::i32, {64});
   const ir::Kernel kernel =
-      sum_of_tiles({.stages = stages, .in_place = in_place}, dynamic ? -1 : trips);
+      sum_of_tiles({.stages = in_place ? stages : stages + 1, .in_place = in_place}, dynamic ? -1 : trips);
   run_kernel(kernel, {&x, &y});
   CHECK_THAT(y, HasValues([&](int64_t r) {
                double want = 0;
@@ -77,7 +77,7 @@ TEST_CASE("a pipelined matrix product equals the product (P01)", "[language][slo
   auto b_tile = k.shared(DType::bf16, {32, kColumns}, "b_tile");
   auto sum = k.fragment(DType::f32, {kRows, kColumns}, "sum");
   k.fill(sum, 0);
-  k.pipelined(0, kDepth / 32, 2, [&](Value i) {
+  k.pipelined(0, kDepth / 32, 3, [&](Value i) {
     k.copy(a.tile({0, i * 32}, {kRows, 32}), a_tile);
     k.copy(b.tile({i * 32, 0}, {32, kColumns}), b_tile);
     k.gemm(a_tile, b_tile, sum);
@@ -123,7 +123,7 @@ ir::Kernel weighted_sum(
   if (defined_late) last = k.let("last", tiles - 1);
   if (between) between(k, y, tiles);
   k.fill(sum, 0);
-  k.pipelined(0, tiles, 1, [&](Value i) {
+  k.pipelined(0, tiles, 2, [&](Value i) {
     k.copy(x(*last - i), tile);
     k.parallel({64}, [&](Value r) { sum(r) += tile(63 - r); });
   });
@@ -186,7 +186,7 @@ TEST_CASE("copies with readers of their own keep other groups in flight (P02)", 
   auto b = k.shared(DType::i32, {64}, "b");
   auto sum = k.fragment(DType::i32, {64}, "sum");
   k.fill(sum, 0);
-  k.pipelined(0, 6, {.stages = 2, .in_place = in_place}, [&](Value i) {
+  k.pipelined(0, 6, {.stages = in_place ? 2 : 3, .in_place = in_place}, [&](Value i) {
     k.copy(x(i), a);
     k.copy(z(i), b);
     k.parallel({64}, [&](Value r) { sum(r) += a(63 - r); });
@@ -246,7 +246,7 @@ TEST_CASE("a tile that is read before it is overwritten stays where it is (P03)"
   auto tile = k.shared(DType::i32, {64}, "tile");
   auto sum = k.fragment(DType::i32, {64}, "sum");
   k.fill(sum, 0);
-  k.pipelined(0, 5, 2, [&](Value i) {
+  k.pipelined(0, 5, 3, [&](Value i) {
     k.if_(i > 0, [&] { k.parallel({64}, [&](Value r) { sum(r) += tile(63 - r); }); });
     k.copy(x(i), tile);
   });
@@ -272,7 +272,7 @@ TEST_CASE("a guarded tail is copied asynchronously and reads as zero (P04)", "[l
   auto tile = k.shared(DType::f32, {64}, "tile");
   auto sum = k.fragment(DType::f32, {64}, "sum");
   k.fill(sum, 0);
-  k.pipelined(0, ceil_div(n, 64), 2, [&](Value i) {
+  k.pipelined(0, ceil_div(n, 64), 3, [&](Value i) {
     k.copy(x.tile({i * 64}, {64}), tile);
     k.parallel({64}, [&](Value r) { sum(r) += tile(63 - r); });
   });
@@ -301,7 +301,7 @@ TEST_CASE("a conditional copy keeps the count of groups (P05)", "[language]") {
   auto b = k.shared(DType::i32, {64}, "b");
   auto sum = k.fragment(DType::i32, {64}, "sum");
   k.fill(sum, 0);
-  k.pipelined(0, tiles, {.stages = 2, .in_place = in_place}, [&](Value i) {
+  k.pipelined(0, tiles, {.stages = in_place ? 2 : 3, .in_place = in_place}, [&](Value i) {
     k.if_(i % 2 == 0, [&] { k.copy(x(i), a); });
     k.copy(x(i), b);
     k.if_(i % 2 == 0, [&] { k.parallel({64}, [&](Value r) { sum(r) += a(63 - r); }); });
@@ -389,7 +389,7 @@ TEST_CASE("a value loaded per iteration is loaded again where the copy is issued
   auto tile = k.shared(DType::i32, {64}, "tile");
   auto sum = k.fragment(DType::i32, {64}, "sum");
   k.fill(sum, 0);
-  k.pipelined(0, count_of_rows, 2, [&](Value i) {
+  k.pipelined(0, count_of_rows, 3, [&](Value i) {
     auto row = k.let("row", order(i) % 8);
     k.copy(x(row), tile);
     k.parallel({64}, [&](Value r) { sum(r) += tile(63 - r) * row; });
@@ -423,7 +423,7 @@ TEST_CASE(
     auto y = k.output("y", DType::i32, {4, 32});
     k.launch({1}, {.threads = 32});
     auto tile = k.shared(DType::i32, {32}, "tile");
-    k.pipelined(0, 4, 2, [&](Value i) {
+    k.pipelined(0, 4, 3, [&](Value i) {
       k.copy(x(place(k, i, order, count_of_rows)), tile);
       k.parallel({32}, [&](Value c) { y(i, c) = tile(31 - c); });
     });
@@ -466,7 +466,7 @@ TEST_CASE("a tile at an address of the iteration is copied where the address is 
   auto y = k.output("y", DType::i32, {n, 64});
   k.launch({1}, {.threads = 64});
   auto tile = k.shared(DType::i32, {64}, "tile");
-  k.pipelined(0, n, 2, [&](Value i) {
+  k.pipelined(0, n, 3, [&](Value i) {
     k.copy(k.tensor_at(table(i), DType::i32, {64}, {.align = 16}, "row"), tile);
     k.parallel({64}, [&](Value c) { y(i, c) = tile(63 - c); });
   });
@@ -485,7 +485,7 @@ TEST_CASE("the body of a pipelined loop is emitted once (P09)", "[language]") {
   auto tile = k.shared(DType::f32, {128, 64}, "tile");
   auto sum = k.fragment(DType::f32, {128, 64}, "sum");
   k.fill(sum, 0);
-  k.pipelined(0, tiles, 3, [&](Value i) {
+  k.pipelined(0, tiles, 4, [&](Value i) {
     k.copy(x(i), tile);
     k.parallel({128, 64}, [&](Value r, Value c) { sum(r, c) += tile(r, c); });
   });
@@ -526,7 +526,7 @@ TEST_CASE("a pipelined loop runs whose copies are all too narrow to go on by the
   auto tile = k.shared(DType::u8, {33}, "tile");
   auto sum = k.fragment(DType::i32, {33}, "sum");
   k.fill(sum, 0);
-  k.pipelined(0, tiles, 2, [&](Value t) {
+  k.pipelined(0, tiles, 3, [&](Value t) {
     k.copy(x(t), tile);
     k.parallel({33}, [&](Value i) { sum(i) += i32(tile(i)); });
   });
@@ -566,7 +566,7 @@ TEST_CASE("a pipelined loop copies short rows in the background, or explain says
     auto y = k.output("y", DType::f32, {8, 256});
     k.launch({1}, {.threads = 256});
     auto t = k.shared(tile, {elements}, "t");
-    k.pipelined(0, 8, 2, [&](Value i) {
+    k.pipelined(0, 8, 3, [&](Value i) {
       k.copy(x(i), t);
       k.parallel({256},
                  [&](Value c) { y(i, c) = cast(DType::f32, t(c % static_cast<int>(elements))); });
@@ -597,7 +597,7 @@ TEST_CASE("explain names copies inside of an inner loop that do not go ahead", "
   auto y = k.output("y", DType::bf16, {n, 64});
   k.launch({1}, {.threads = 128});
   auto t = k.shared(DType::bf16, {64, 64}, "t");
-  k.pipelined(0, n / 64, 2, [&](Value b) {
+  k.pipelined(0, n / 64, 3, [&](Value b) {
     k.unrolled(64, [&](Value i) { k.copy(x(index(b * 64 + i)).bulk(), t(i)); });
     k.copy(t, y.tile({b * 64, 0}, {64, 64}));
   });

@@ -259,6 +259,6 @@ TEST_CASE("a pipelined loop with a producer issues its own copies", "[language][
     p.sum(p.at.x, kProducer, [&] { p.k.wait(p.k.copy_async(p.x(0), other)); });
   });
   CHECK(has(error, "an asynchronous copy or a wait inside a pipelined loop [ASYNC_IN_PIPELINE]"));
-  CHECK(has(refusal([](Parts& p) { p.k.pipelined(0, 2, 1, [&](Value) { p.sum(p.at.x); }); }),
+  CHECK(has(refusal([](Parts& p) { p.k.pipelined(0, 2, 2, [&](Value) { p.sum(p.at.x); }); }),
             "a pipelined loop inside a pipelined loop [ASYNC_IN_PIPELINE]"));
 }

@@ -192,7 +192,7 @@ TEST_CASE("loops without a producer stay as they are beside one", "[language][pr
         k.parallel({kColumns}, [&](Value c) { more(c) += other(c); });
       });
     };
-    plain({.stages = 2});
+    plain({.stages = 3});
     k.serial(0, 2, [&](Value) { body(); });
   };
   sum.check(2);

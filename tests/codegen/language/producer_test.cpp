@@ -110,7 +110,7 @@ namespace {
 
 /// The work of a block of example 03, with edges.
 struct Gemm {
-  PipelineOptions pipeline = {.stages = 2};
+  PipelineOptions pipeline = {.stages = 3};
   int64_t rows = 64, columns = 64, step = 32;
   int threads = 128;
   ir::Engine engine = ir::Engine::automatic;
@@ -288,7 +288,7 @@ namespace {
 
 /// Persistent or serial loops, conditions, loads and two pipelined loops around the copies.
 struct Nest {
-  PipelineOptions pipeline = {.stages = 2};
+  PipelineOptions pipeline = {.stages = 3};
   bool is_persistent = true;
   bool has_condition = false, has_else = false, loads_rows = false, unrolls = false, twice = false;
   bool gathers = false, waits = false, assumes = false;

@@ -79,7 +79,7 @@ ir::Kernel without_roles() {
   auto b_tile = k.shared(kBf16, {kColumns, kStep}, "b_tile");
   auto sum = k.fragment(kF32, {kRows, kColumns}, "sum");
   k.fill(sum, 0.0f);
-  k.pipelined(0, p.steps(), 2, [&](Value s) {
+  k.pipelined(0, p.steps(), 3, [&](Value s) {
     k.copy(p.tile_of_a(s), a_tile);
     k.copy(p.tile_of_b(s), b_tile);
     k.gemm(a_tile, b_tile.transposed(), sum);

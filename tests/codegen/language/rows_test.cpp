@@ -105,7 +105,7 @@ ir::Kernel weighted_rows(bool bulk, int threads, bool index_in_loop = false) {
   auto list = k.shared(DType::i32, {kChosen}, "list");
   auto sum = k.fragment(DType::f32, {kColumns}, "sum");
   k.fill(sum, 0.0f);
-  k.pipelined(0, 4, 2, [&](Value step) {
+  k.pipelined(0, 4, 3, [&](Value step) {
     const Ref here = index.tile({step * kChosen}, {kChosen});
     if (index_in_loop) {
       k.parallel({kChosen}, [&](Value r) { list(r) = here(r); });
@@ -190,7 +190,7 @@ TEST_CASE("a convolution gathers the pixels of each tap by a function", "[langua
   auto weights = k.shared(DType::bf16, {kChannels, kFilters}, "weights");
   auto sum = k.fragment(DType::f32, {kPixels, kFilters}, "sum");
   k.fill(sum, 0.0f);
-  k.pipelined(0, kTaps, 2, [&](Value tap) {
+  k.pipelined(0, kTaps, 3, [&](Value tap) {
     // Pixel p is column p % 9 of line p / 9; there are 63.
     const auto at = [&](Value p) {
       return std::vector<Value>{p / kWidth + tap / 3 - 1, p % kWidth + tap % 3 - 1};

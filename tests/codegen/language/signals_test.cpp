@@ -237,7 +237,7 @@ TEST_CASE("a pipelined loop does not copy ahead what another block still writes"
       [&] {
         auto tile = k.shared(DType::f32, {128}, "tile");
         auto sum = k.var(DType::f32, 0.0f, "sum");
-        k.pipelined(0, kRows, 2, [&](Value r) {
+        k.pipelined(0, kRows, 3, [&](Value r) {
           k.wait_until(cells(0), [&](Value now) { return now > r; });
           k.copy(rows(r), tile);
           sum += tile(t);

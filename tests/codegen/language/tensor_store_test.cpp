@@ -107,7 +107,7 @@ TEST_CASE("a pipelined loop loads tiles ahead and stores them by tensor copies a
     auto y = k.output("y", DType::bf16, {rows, columns});
     k.launch({1}, {.threads = 64});
     auto tile = k.shared(DType::bf16, {8, 64}, "tile");
-    k.pipelined(0, ceil_div(rows, 8), {.stages = stages}, [&](Value i) {
+    k.pipelined(0, ceil_div(rows, 8), {.stages = stages + 1}, [&](Value i) {
       const Value row = k.let("row", i * 8);
       k.copy(x.tile({row, 0}, {8, 64}), tile, kByTensor);
       if (stages == 1) {

@@ -253,7 +253,7 @@ TEST_CASE("a pipelined loop copies ahead from the place that a uniform value nam
         k.serial(0, kTiles, [&](const Value& t) {
           auto tile = k.shared(DType::bf16, {8, kColumns}, "tile");
           const Value first = k.uniform(cell(t) * kRows);
-          k.pipelined(0, 2, 1, [&](const Value& i) {
+          k.pipelined(0, 2, 2, [&](const Value& i) {
             k.copy(x.tile({first + i * 8, 0}, {8, kColumns}), tile, kByTensor);
             k.copy(tile, y.tile({t * kRows + i * 8, 0}, {8, kColumns}));
           });

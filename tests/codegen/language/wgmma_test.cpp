@@ -347,7 +347,7 @@ ir::Kernel pipelined_product(int64_t steps, int ahead, int threads, bool reads_s
   auto right = k.shared(DType::bf16, {64, 32}, "right");
   auto sum = k.fragment(DType::f32, {64, 64}, "sum");
   k.fill(sum, 0.0f);
-  k.pipelined(0, steps, ahead, [&](dsl::Value step) {
+  k.pipelined(0, steps, ahead + 1, [&](dsl::Value step) {
     k.copy(a.tile({0, step * 32}, {64, 32}), left);
     k.copy(b.tile({0, step * 32}, {64, 32}), right);
     k.gemm(left, right.transposed(), sum);
@@ -415,7 +415,7 @@ ir::Kernel two_products(int64_t steps, int ahead, bool reads_second = false) {
        other = k.fragment(DType::f32, {64, 64}, "other");
   k.fill(sum, 0.0f);
   k.fill(other, 0.0f);
-  k.pipelined(0, steps, ahead, [&](dsl::Value step) {
+  k.pipelined(0, steps, ahead + 1, [&](dsl::Value step) {
     k.copy(a.tile({0, step * 32}, {64, 32}), left);
     k.copy(b.tile({0, step * 32}, {64, 32}), first);
     k.copy(c.tile({0, step * 32}, {64, 32}), second);

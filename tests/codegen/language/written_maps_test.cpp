@@ -237,7 +237,7 @@ TEST_CASE("a pipelined loop copies boxes of a tensor at an address") {
     dsl::PointerOptions options = {.align = 16};
     if (by == By::map) options.map = maps.tile({0, 0}, {1, kWords});
     const Ref pointee = k.tensor_at(at(0), DType::f32, {5, 20, 24}, options, "x");
-    k.pipelined(0, 5, 3, [&](Value i) {
+    k.pipelined(0, 5, 4, [&](Value i) {
       const Ref box = pointee.tile({i, 4, 8}, {1, 16, 16});
       const ir::Engine engine = by == By::map ? ir::Engine::tensor : ir::Engine::automatic;
       k.copy(by == By::rows ? box.bulk() : box, tile, {.engine = engine});
@@ -268,7 +268,7 @@ TEST_CASE("one place holds one tensor map") {
   auto low = k.shared(DType::f32, {8, 16}, "low"), high = k.shared(DType::f32, {16, 16}, "high");
   const Ref x = k.tensor_at(at(0), DType::f32, {64, 16},
                             {.align = 16, .map = maps.tile({0, 0}, {1, kWords})}, "x");
-  k.pipelined(0, 4, 2, [&](Value i) {
+  k.pipelined(0, 4, 3, [&](Value i) {
     k.copy(x.tile({i * 8, 0}, {8, 16}), low, {.engine = ir::Engine::tensor});
     k.copy(x.tile({i * 16, 0}, {16, 16}), high, {.engine = ir::Engine::tensor});
     k.copy(low, y.tile({i, 0, 0}, {1, 8, 16}));

@@ -92,7 +92,7 @@ TEST_CASE("a kernel without producers has no load role", "[passes]") {
   auto x = k.input("x", DType::f32, {4, 64}), y = k.output("y", DType::f32, {64});
   k.launch({1}, {.threads = 64});
   auto tile = k.shared(DType::f32, {64}, "tile");
-  k.pipelined(0, 4, 2, [&](Value s) {
+  k.pipelined(0, 4, 3, [&](Value s) {
     k.copy(x(s), tile);
     k.parallel({64}, [&](Value c) { y(c) = tile(63 - c); });
   });

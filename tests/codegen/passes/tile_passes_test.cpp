@@ -97,7 +97,7 @@ struct AsyncTiles {
 
 TEST_CASE("a pipelined loop issues its copies ahead into versions of the tile", "[passes]") {
   std::vector<std::string> notes;
-  const ir::Kernel kernel = pipeline_loops(pipelined_sum({.stages = 2}), notes);
+  const ir::Kernel kernel = pipeline_loops(pipelined_sum({.stages = 3}), notes);
   REQUIRE(notes.size() == 1);
   CHECK(notes[0].find("x -> tile") != std::string::npos);
   int pipelined = 0, unrolled = 0;
@@ -112,7 +112,7 @@ TEST_CASE("a pipelined loop issues its copies ahead into versions of the tile", 
   for (size_t i = 0; i < 2; ++i) {
     const ir::Buffer& tile = *copies[i]->to.buffer;
     CHECK(copies[i]->plan.when == ir::CopyTime::ahead);
-    CHECK(ir::is_constant(tile.shape[0], 3));  // one more than the stages
+    CHECK(ir::is_constant(tile.shape[0], 3));  // the stages
     CHECK(tile.num_version_dims == 1);
   }
   CHECK(all<ir::AsyncCommit>(kernel.body).size() == 2);
@@ -136,7 +136,7 @@ TEST_CASE(
   auto tile = k.shared(DType::f32, {64}, "tile");
   k.serial(0, n, [&](Value t) {
     const Value row = k.let("row", n - 1 - t);
-    k.pipelined(0, 4, {.stages = 2, .across = true}, [&](Value i) {
+    k.pipelined(0, 4, {.stages = 3, .across = true}, [&](Value i) {
       k.copy(x(row, i), tile);
       k.parallel({64}, [&](Value c) { y(t, c) = tile(c); });
     });
@@ -159,9 +159,9 @@ TEST_CASE(
   CHECK(rows == std::vector<std::string>{"n - 1", "n - 1 - s", "n - 1 - (s + 1)"});
 }
 
-TEST_CASE("without stages a pipelined loop becomes a serial one", "[passes]") {
+TEST_CASE("with one stage a pipelined loop becomes a serial one", "[passes]") {
   std::vector<std::string> notes;
-  const ir::Kernel kernel = pipeline_loops(pipelined_sum({.stages = 0}), notes);
+  const ir::Kernel kernel = pipeline_loops(pipelined_sum({.stages = 1}), notes);
   CHECK(all<ir::AsyncWait>(kernel.body).empty());
   CHECK(all<ir::Copy>(kernel.body).size() == 2);
   CHECK(all<ir::Loop>(kernel.body)[0]->kind == ir::LoopKind::serial);
@@ -350,7 +350,7 @@ TEST_CASE("a copy keeps the engine that choose_copies gives it until it is lower
   auto rows = k.shared(DType::bf16, {64, 64}, "rows");
   auto pieces = k.shared(DType::bf16, {64, 64}, "pieces");
   auto narrow = k.shared(DType::bf16, {64, 63}, "narrow");
-  k.pipelined(0, 4, 2, [&](dsl::Value step) {
+  k.pipelined(0, 4, 3, [&](dsl::Value step) {
     const auto part = x.tile({step * 64, 0}, {64, 64});
     k.copy(part, boxes, {.engine = ir::Engine::tensor});
     k.copy(part.bulk(), rows);
