@@ -10,11 +10,14 @@
 
 namespace tessera::kernels {
 
-/// The alignment in bytes that all these tensors have, at most 16. Unallocated memory counts as 16.
+/// The alignment in bytes that all these tensors have, at most 16. Unallocated memory counts as 16. A tensor without
+/// elements may have any address: it counts as aligned to its elements.
 inline int32_t common_alignment(std::initializer_list<TensorView> tensors) {
   int64_t alignment = 16;
   for (const TensorView& tensor : tensors) {
-    alignment = std::gcd(alignment, static_cast<int64_t>(reinterpret_cast<uintptr_t>(tensor.data)));
+    const auto address = static_cast<int64_t>(reinterpret_cast<uintptr_t>(tensor.data));
+    alignment =
+        std::gcd(alignment, std::max<int64_t>(std::gcd(int64_t{16}, address), bytes(tensor.dtype)));
   }
   return static_cast<int32_t>(alignment);
 }

@@ -32,7 +32,7 @@ TEST_CASE("blocks that share copies have the executor's bits (W44 to W46)", "[gp
         check(p);
         p.m = 130;
         p.n = 65;
-        p.stages = 5;
+        p.stages = 4;
         check(p);
         p.m = p.n = 1;
         check(p);
@@ -48,7 +48,7 @@ TEST_CASE("blocks that share copies have the executor's bits (W44 to W46)", "[gp
   large.tile_rows = large.tile_columns = 128;
   large.step = 64;
   large.threads = 256;
-  large.stages = 5;
+  large.stages = 4;
   large.blocks = 66;
   large.group = 8;
   check(large);

@@ -157,5 +157,17 @@ TEST_CASE("a call that needs no scratch memory takes none", "[op][workspace]") {
   CHECK(counts == std::array<int32_t, 2>{0, 1});
 }
 
+TEST_CASE("a tensor without elements may have an address that none of its elements could have",
+          "[op]") {
+  alignas(8) std::array<char, 16> bytes{};
+  std::array<int32_t, 2> counts = {7, 7};
+  GroupCount call = {.group_idx = TensorView(bytes.data() + 1, DType::i64, {65, 0}, Device::cpu()),
+                     .out = TensorView(counts.data(), DType::i32, {2}, Device::cpu()),
+                     .num_groups = 2};
+  call.workspace = workspace_of(call);
+  group_count(call, nullptr);
+  CHECK(counts == std::array<int32_t, 2>{0, 0});
+}
+
 }  // namespace
 }  // namespace tessera::kernels
