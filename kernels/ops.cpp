@@ -2090,4 +2090,52 @@ TensorView workspace_of(const AttentionVarlenBwd& call) {
            {"softcap", call.softcap}});
 }
 
+void mla_decode(const MlaDecode& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(mla_decode_op));
+  call_op(op,
+          {{"q", call.q},
+           {"cache", call.cache},
+           {"page_table", call.page_table},
+           {"lengths", call.lengths},
+           {"out", call.out},
+           {"lse", call.lse},
+           {"workspace", call.workspace}},
+          {{"sm_scale", call.sm_scale},
+           {"causal", call.causal},
+           {"split_len", call.split_len},
+           {"out_dtype", call.out_dtype}},
+          stream);
+}
+
+TensorView workspace_of(const MlaDecode& call) {
+  static const OpInfo& op = table_of(parsed(mla_decode_op));
+  return workspace_of(op,
+          {{"q", call.q},
+           {"cache", call.cache},
+           {"page_table", call.page_table},
+           {"lengths", call.lengths},
+           {"out", call.out},
+           {"lse", call.lse},
+           {"workspace", call.workspace}},
+          {},
+          {{"sm_scale", call.sm_scale},
+           {"causal", call.causal},
+           {"split_len", call.split_len},
+           {"out_dtype", call.out_dtype}});
+}
+
+void mla_combine(const MlaCombine& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(mla_combine_op));
+  call_op(op,
+          {{"partial", call.partial},
+           {"partial_max", call.partial_max},
+           {"partial_sum", call.partial_sum},
+           {"attn_sink", call.attn_sink},
+           {"out", call.out},
+           {"lse", call.lse}},
+          {{"num_heads", call.num_heads},
+           {"out_dtype", call.out_dtype}},
+          stream);
+}
+
 }  // namespace tessera::kernels

@@ -3026,4 +3026,65 @@ struct AttentionVarlenBwd {
 TESSERA_API void attention_varlen_bwd(const AttentionVarlenBwd& call, Stream stream);
 TESSERA_API TensorView workspace_of(const AttentionVarlenBwd& call);
 
+/// latent attention of the newest tokens of requests over a paged cache
+///
+///   q            bf16 [B, n, h, 576] rows    # the last n tokens of each request
+///   cache        bf16 [P, ps, 576] rows      # pages of ps tokens; the first 512 channels are the value
+///   page_table   i32 [B, Q] rows             # pages of a request; behind its length any value
+///   lengths      i32 [B]                     values 0 .. Q * ps  # with the n new tokens
+///   -> out       out_dtype [B, n, h, 512] align 16
+///   -> lse       f32 [B, h, n]
+///   workspace?   f32 [ceil(Q * ps / split_len), B * n * h, 514] align 16  iff Q * ps > split_len
+///   param  sm_scale float
+///   param  causal bool = false
+///   param  split_len int = 4096
+///   param  out_dtype {bf16, f32} = bf16
+///   need   split_len >= 1 on split_len "parameter 'split_len' has a wrong value"
+///   need   ps >= 1 on cache "argument 'cache' has pages without rows"
+///   limit  h % 8 = 0 on q "the heads of 'q' are no multiple of 8"
+///   limit  h <= 128 on q "so many heads are not supported"
+///   limit  Q * ps <= 536870912 on page_table "so many keys of a request are not supported"
+///   limit  split_len <= 1073741824 on split_len "so large a part is not supported"
+///   limit  B * n * h * ceil(Q * ps / 64) <= 2147483647 on q "so many rows and keys are not supported"
+struct MlaDecode {
+  TensorView q = {};
+  TensorView cache = {};
+  TensorView page_table = {};
+  TensorView lengths = {};
+  TensorView out = {};
+  TensorView lse = {};
+  TensorView workspace = {};
+  std::optional<double> sm_scale = {};  // must be given
+  bool causal = false;
+  int64_t split_len = 4096;
+  DType out_dtype = DType::bf16;
+};
+TESSERA_API void mla_decode(const MlaDecode& call, Stream stream);
+TESSERA_API TensorView workspace_of(const MlaDecode& call);
+
+/// the output of rows whose keys were attended to in parts
+///
+///   partial      f32 [Z, R, 512] align 16    # not divided by their sums
+///   partial_max  f32 [Z, R]                  # the largest scores, times sm_scale log2 e
+///   partial_sum  f32 [Z, R]
+///   attn_sink?   f32 [num_heads]             # exp(sink) is added to the sum of a row, not to lse
+///   -> out       out_dtype [R, 512] align 16
+///   -> lse       f32 [R]
+///   param  num_heads int
+///   param  out_dtype {bf16, f32} = bf16
+///   need   num_heads >= 1
+///   need   R % num_heads = 0 on num_heads "the rows of 'partial' are no multiple of 'num_heads'"
+///   limit  R * Z <= 2147483647 on partial "so many parts are not supported"
+struct MlaCombine {
+  TensorView partial = {};
+  TensorView partial_max = {};
+  TensorView partial_sum = {};
+  TensorView attn_sink = {};
+  TensorView out = {};
+  TensorView lse = {};
+  std::optional<int64_t> num_heads = {};  // must be given
+  DType out_dtype = DType::bf16;
+};
+TESSERA_API void mla_combine(const MlaCombine& call, Stream stream);
+
 }  // namespace tessera::kernels

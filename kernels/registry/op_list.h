@@ -109,3 +109,5 @@ OP(attention_varlen_fwd);
 OP(attention_decode);
 OP(attention_bwd);
 OP(attention_varlen_bwd);
+OP(mla_decode);
+OP(mla_combine);

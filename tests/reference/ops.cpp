@@ -16,6 +16,7 @@
 #include "tests/reference/mhc_pre.h"
 #include "tests/reference/mhc_streams_bwd.h"
 #include "tests/reference/modeling.h"
+#include "tests/reference/mla.h"
 #include "tests/reference/moe.h"
 #include "tests/reference/multilayer_recompute.h"
 #include "tests/reference/mxfp4.h"
@@ -555,6 +556,7 @@ Runner runner(const std::string& op) {
     };
   }
   if (Runner attention = attention_runner(op)) return attention;
+  if (Runner latent = mla_runner(op)) return latent;
   if (Runner product = gemm_runner(op)) return product;
   if (Runner product = mxfp4_runner(op)) return product;
   return serving_runner(op);

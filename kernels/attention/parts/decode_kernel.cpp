@@ -1,10 +1,7 @@
 // Attention of a few new tokens over a paged cache.
 //
-// The rows of a tile are the queries of several tokens and of all heads that share a head of keys, so a key is
-// loaded once for all of them. A request's keys are cut into parts of fixed length from its first key. An item of
-// work is a part of one request for one tile and one head of keys. Blocks walk the items of all requests, which they
-// find by prefix sums of the lengths: the grid depends on neither lengths nor batch. A request with one part is
-// finished here; parts of others go to memory, and the second kernel joins them from left to right.
+// Blocks walk items of work: a part of one request for one tile of rows and one head of keys (paged_items.h). A request
+// with one part is finished here; parts of others go to memory, and the second kernel joins them from left to right.
 //
 // Some warps load, others multiply. Those that load look up pages key by key, walk the same items ahead of the others, and
 // fill a ring of tiles, of keys and of values in turn. Pages that do not exist make their keys invisible, which a note
@@ -34,14 +31,13 @@
 #include <vector>
 
 #include "kernels/attention/parts/online_softmax.h"
+#include "kernels/attention/parts/paged_items.h"
 #include "kernels/attention/parts/prefix_search.h"
-#include "kernels/attention/parts/request_parts.h"
 #include "kernels/checks/value_check.h"
 
 namespace tessera::kernels::attention {
 namespace {
 
-using dsl::Axis;
 using dsl::Ref;
 using dsl::Value;
 
@@ -50,33 +46,23 @@ constexpr auto kI32 = DType::i32;
 constexpr float kLowest = -std::numeric_limits<float>::infinity();
 constexpr float kLargest = std::numeric_limits<float>::max();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-constexpr int64_t kLanesOfW = 8;                // the classes of one w
-constexpr int64_t kMaxKeys = int64_t{1} << 29;  // of a request
+constexpr int64_t kLanesOfW = 8;  // the classes of one w
 
-struct DecodeTensors {
+struct DecodeTensors : PagedTensors {
   explicit DecodeTensors(const DecodeSpec& s)
-      : spec(s),
-        k("attention_decode"),
-        batch(k.dim("B")),
-        tokens(k.dim("n")),
-        heads(k.dim("h")),
-        k_heads(k.dim("g")),
-        pages(k.dim("P")),
-        page_size(s.page_size > 0 ? dsl::i32(s.page_size) : k.dim("ps")),
-        columns(k.dim("Q")),
+      : PagedTensors("attention_decode", {.rows = s.rows,
+                                          .keys = s.keys(),
+                                          .page_size = s.page_size,
+                                          .is_causal = s.is_causal != 0,
+                                          .has_left = s.has_left != 0}),
+        spec(s),
         c(k.scalar("c", kF32)),
-        part_blocks(k.scalar("part_blocks", kI32)),
-        group(k.scalar("group", kI32)),
         q(input("q", dtype(), {batch, tokens, heads, s.width}, s.q_vector)),
         k_cache(cache("k_cache", s.width, s.k_vector)),
         v_cache(cache("v_cache", s.value_width, s.v_vector)),
-        table(k.input("page_table", kI32, {batch, columns},
-                      {.strides = {k.stride("of_table"), 1}, .align = 4})),
-        lengths(k.input("lengths", kI32, {batch}, {.align = 4})),
         out(k.output("out", dtype(), {batch, tokens, heads, s.value_width}, {.align = 4})),
         lse(k.output("lse", kF32, {batch, heads, tokens}, {.align = 4})) {
     if (s.has_softcap != 0) cap = k.scalar("cap", kF32);
-    if (s.has_left != 0) left = k.scalar("left", kI32);
     if (s.has_sink != 0) sink = k.input("sink", kF32, {heads}, {.align = 4});
     if (s.is_e4m3 != 0) {
       k_sf = k.input("k_sf", kF32, {k_heads}, {.align = 4});
@@ -89,129 +75,24 @@ struct DecodeTensors {
 
   DType dtype() const { return spec.is_f16 != 0 ? DType::f16 : DType::bf16; }
   DType cache_dtype() const { return spec.is_e4m3 != 0 ? DType::e4m3 : dtype(); }
-  Ref input(const char* name, DType type, const std::vector<dsl::Arg>& shape, int vector) {
+  Ref input(const char* name, DType type, const std::vector<dsl::Arg>& extents, int vector) {
     std::vector<dsl::Arg> strides;
     for (const char* of : {"_of_request", "_of_row", "_of_head"}) {
       strides.emplace_back(k.stride(std::string(name) + of, {.multiple_of = vector}));
     }
     strides.emplace_back(1);
-    return k.input(name, type, shape, {.strides = strides, .align = vector * bytes(type)});
+    return k.input(name, type, extents, {.strides = strides, .align = vector * bytes(type)});
   }
   Ref cache(const char* name, int64_t width, int vector) {
     return input(name, cache_dtype(), {pages, page_size, k_heads, width}, vector);
   }
 
-  /// The keys of a request, after a look at its length.
-  DecodeRequest request(const Value& at, bool reports) {
-    Value given = lengths(at);
-    auto most = k.let("most", columns * page_size);
-    if (reports) k.report_unless(given >= 0 && given <= most, out_of_range("lengths"));
-    return {k.let("length", min(max(given, 0), most)), tokens, left,
-            k.let("part_keys", part_blocks * spec.keys()), spec.is_causal != 0};
-  }
-
   const DecodeSpec spec;
-  dsl::Builder k;
-  Value batch, tokens, heads, k_heads, pages, page_size, columns, c, part_blocks, group;
-  Ref q, k_cache, v_cache, table, lengths, out, lse;
+  Value c;
+  Ref q, k_cache, v_cache, out, lse;
   std::optional<Ref> sink, k_sf, v_sf, parts;
-  std::optional<Value> cap, left;
-  Value block, step, items_of_part;  // of the grid: items go to blocks in turn
+  std::optional<Value> cap;
 };
-
-/// The place of an item in the call. Each role has one of its own.
-class DecodePlace {
- public:
-  explicit DecodePlace(DecodeTensors& tensors)
-      : t_(tensors), k_(tensors.k), place_(k_.shared(kI32, {7}, "place")) {}
-
-  /// Finds the head, rows, part and blocks of an item. One thread divides; the others read what it found, so neither the
-  /// code nor the proofs of bounds repeat the divisions.
-  void find(const Value& of_request, const Value& item) {
-    const int64_t rows = t_.spec.rows, keys = t_.spec.keys();
-    request = of_request;
-    k_.assume(request >= 0 && request < t_.batch);
-    const DecodeRequest r = t_.request(request, false);
-    length = r.length;
-    k_.if_(k_.thread() == 0, [&] {
-      auto shared_rows = k_.let("shared_rows", t_.tokens * t_.group);
-      auto tiles = k_.let("tiles", ceil_div(shared_rows, rows));
-      auto rest = k_.let("rest", item / t_.k_heads);
-      auto first_row = k_.let("row_of_tile", rest % tiles * rows);
-      auto rows_of_tile = k_.let("rows_of_tile", min(shared_rows - first_row, rows));
-      auto first_part = k_.let("first_part", r.first_part());
-      auto of_item = k_.let("part_of_item", first_part + rest / tiles);
-      auto from = max(r.begin(first_row / t_.group), of_item * r.part_keys);
-      auto to = min(r.end((first_row + rows_of_tile - 1) / t_.group), (of_item + 1) * r.part_keys);
-      place_(0) = item % t_.k_heads, place_(1) = first_row, place_(2) = rows_of_tile;
-      place_(3) = of_item, place_(4) = dsl::i32(r.end_part() - first_part <= 1);
-      place_(5) = from / keys, place_(6) = ceil_div(max(to, 0), keys);
-    });
-    const auto at = [&](int i) { return k_.uniform(place_(i)); };
-    k_head = at(0), row = at(1), count = at(2), part = at(3);
-    is_alone = k_.let("is_alone", at(4) == 1), first = at(5), end = at(6);
-    k_.assume(k_head >= 0 && k_head < t_.k_heads);
-    k_.assume(row >= 0 && part >= 0 && first >= 0 && end <= kMaxKeys / keys);
-  }
-
-  Value request, length, k_head, row, count, part, is_alone;
-  Value first, end;  // blocks of keys
-
- private:
-  DecodeTensors& t_;
-  dsl::Builder& k_;
-  const Ref place_;
-};
-
-/// Calls `body` for each item of the block. The items of a round of requests are found by prefix sums of their parts.
-void each_item(DecodeTensors& t, bool reports, const std::function<void(Value, Value)>& body) {
-  dsl::Builder& k = t.k;
-  auto ends = k.shared(kI32, {kRequests}, "ends");
-  auto before = k.var(kI32, 0, "before");  // items of the requests of earlier rounds
-  k.serial(0, ceil_div(t.batch, kRequests), [&](Value chunk) {
-    k.parallel({kRequests}, [&](Value i) {
-      auto items = k.var(kI32, 0, "items");
-      k.if_(chunk * kRequests + i < t.batch, [&] {
-        const DecodeRequest r = t.request(chunk * kRequests + i, reports);
-        items = max(r.end_part() - r.first_part(), 1) * t.items_of_part;
-      });
-      ends(i) = items;
-    });
-    k.scan_sum(ends, ends, Axis(0));
-    Value until = k.uniform(before), all = ends(kRequests - 1);
-    auto rest = k.let("rest", (t.block - until) % t.step);
-    auto first = k.let("first_item", select(rest < 0, rest + t.step, rest));
-    auto rounds = k.let("rounds", select(first < all, (all - first - 1) / t.step + 1, 0));
-    k.rolled(0, rounds, [&](Value round) {
-      auto item = k.let("item", first + round * t.step);
-      auto owner = k.let("owner", find_owner(k, ends, item));
-      auto of_request = k.let("of_request", item - sum_before(ends, owner));
-      body(k.let("request", chunk * kRequests + owner), of_request);
-    });
-    before = until + all;
-  });
-}
-
-/// Copies rows of the cache; those behind the request, and of pages that do not exist, are zeros. Notes in `is_there`, if
-/// given, which keys have a page.
-void load(DecodeTensors& t, const DecodePlace& at, const Ref& cache, const Value& j,
-          const Ref& tile, const std::optional<Ref>& is_there) {
-  dsl::Builder& k = t.k;
-  const auto place = [&](const Value& r) {
-    auto key = j * t.spec.keys() + r;
-    Value page = t.table(at.request, key / t.page_size);
-    return std::vector<Value>{select(key < at.length, page, -1), key % t.page_size, at.k_head};
-  };
-  k.copy(cache.rows(t.spec.keys(), place), tile);
-  if (!is_there) return;
-  k.parallel({t.spec.keys()}, [&](Value r) {
-    auto key = k.let("key", j * t.spec.keys() + r);
-    Value page = t.table(at.request, key / t.page_size);
-    auto has_page = k.let("has_page", page >= 0 && page < t.pages);
-    k.report_unless(has_page || key >= at.length, out_of_range("page_table"));
-    (*is_there)(r) = dsl::i32(has_page);
-  });
-}
 
 /// The tiles of a block, and its work on one item.
 class DecodeItem {
@@ -413,7 +294,7 @@ class DecodeItem {
 
   DecodeTensors& t_;
   dsl::Builder& k_;
-  DecodePlace at_;
+  PagedPlace at_;
   dsl::Ring& ring_;
   const Ref k_tile_, v_tile_, has_page_;
   const int64_t rows_, keys_, value_width_, warps_, rows_of_warp_;
@@ -440,15 +321,14 @@ int64_t DecodeSpec::shared_bytes() const {
 ir::Kernel build_decode(const DecodeSpec& spec) {
   DecodeTensors t(spec);
   dsl::Builder& k = t.k;
-  auto of_part = ceil_div(t.tokens * t.group, spec.rows) * t.k_heads;  // items
-  auto most = t.batch * of_part * ceil_div(t.columns * t.page_size, spec.keys());
+  auto most = t.batch * t.of_part() * ceil_div(t.columns * t.page_size, spec.keys());
   auto blocks = min(most, k.device_blocks(spec.blocks_per_sm));
   auto at = k.launch({blocks}, {.threads = (spec.warps + spec.load_warps) * 32,
                                 .min_blocks_per_sm = spec.blocks_per_sm});
   k.assume(t.group >= 1);
   k.let_next_kernel_start();
   k.wait_for_previous_kernel();
-  t.block = at.x, t.step = k.let("step", blocks), t.items_of_part = k.let("items_of_part", of_part);
+  t.start(at.x, blocks);
   auto ring = k.ring({.stages = spec.stages});
   auto k_tile = ring.shared(t.cache_dtype(), {spec.keys(), spec.width}, "tile");
   auto has_page = ring.shared(kI32, {spec.keys()}, "has_page");
@@ -461,12 +341,15 @@ ir::Kernel build_decode(const DecodeSpec& spec) {
     each_item(t, true, [&](const Value& request, const Value& item) { work.run(request, item); });
   };
   const auto fetch = [&] {
-    DecodePlace place(t);
+    PagedPlace place(t);
     each_item(t, false, [&](const Value& request, const Value& item) {
       place.find(request, item);
       k.serial(place.first, place.end, [&](Value j) {
-        ring.fill([&] { load(t, place, t.k_cache, j, k_tile, has_page); });
-        ring.fill([&] { load(t, place, t.v_cache, j, v_tile, {}); });
+        ring.fill([&] {
+          load_rows(t, place, t.k_cache, j, k_tile);
+          note_pages(t, place, j, has_page);
+        });
+        ring.fill([&] { load_rows(t, place, t.v_cache, j, v_tile); });
       });
     });
   };

@@ -70,15 +70,15 @@ int32_t vector_of(const TensorView& view) {
 }
 
 struct EmptySpec {
-  int32_t width, is_f16;
+  int32_t width, dtype;
 };
 
 ir::Kernel build_empty(const EmptySpec& s) {
   using namespace dsl;
   Builder k("attention_empty");
   auto rows = k.dim("rows");
-  const DType dtype = s.is_f16 != 0 ? DType::f16 : DType::bf16;
-  auto out = k.output("out", dtype, {rows, s.width}, {.align = 2});
+  const auto dtype = static_cast<DType>(s.dtype);
+  auto out = k.output("out", dtype, {rows, s.width}, {.align = bytes(dtype)});
   auto lse = k.output("lse", DType::f32, {rows}, {.align = 4});
   constexpr int kRowsOfBlock = 16;
   auto at = k.launch({ceil_div(rows, kRowsOfBlock)}, {.threads = 128});
@@ -120,9 +120,12 @@ void add_forward(const Call& c, const ForwardTensors& t, Launches& go) {
 }
 
 void add_empty(const Call& c, Launches& go) {
-  const TensorView &out = c.given("out"), &lse = c.given("lse");
-  const int64_t width = c["dv"], rows = lse.size();
-  go.add(build_empty, EmptySpec{static_cast<int32_t>(width), c.dtype("q") == DType::f16 ? 1 : 0},
+  add_empty_rows(c.given("out"), c.given("lse"), go);
+}
+
+void add_empty_rows(const TensorView& out, const TensorView& lse, Launches& go) {
+  const int64_t width = out.shape[out.rank() - 1], rows = lse.size();
+  go.add(build_empty, EmptySpec{static_cast<int32_t>(width), static_cast<int32_t>(out.dtype)},
          {.tensors = {{"out", {out.data, out.dtype, {rows, width}, out.device}},
                       {"lse", {lse.data, lse.dtype, {rows}, lse.device}}}},
          "empty");

@@ -52,6 +52,9 @@ bool is_count(const kernels::Op& op, const std::string& symbol) {
       "attention_varlen_fwd Tq",
       "attention_decode n",
       "attention_varlen_fwd Tk",
+      "mla_decode n",
+      "mla_combine R",
+      "mla_combine Z",
   };
   return everywhere.contains(symbol) || of_one.contains(fmt::format("{} {}", op.name, symbol));
 }

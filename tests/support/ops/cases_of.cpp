@@ -4,6 +4,7 @@
 #include <stdexcept>
 
 #include "tests/support/ops/attention_cases.h"
+#include "tests/support/ops/mla_cases.h"
 #include "tests/support/ops/op_cases.h"
 
 namespace tessera::test {
@@ -119,6 +120,8 @@ const std::map<std::string, std::vector<OpCase> (*)()> kCases = {
     {"attention_decode", attention_decode_cases},
     {"attention_bwd", attention_bwd_cases},
     {"attention_varlen_bwd", attention_varlen_bwd_cases},
+    {"mla_decode", mla_decode_cases},
+    {"mla_combine", mla_combine_cases},
 };
 
 }  // namespace

@@ -1,0 +1,104 @@
+#pragma once
+// The tensors of mla_decode, what passes between its roles, and the role that
+// computes p.
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "kernels/attention/mla/parts/mla_kernel.h"
+#include "kernels/attention/parts/paged_items.h"
+
+namespace tessera::kernels::attention {
+
+inline constexpr int kScoreWarps = 4, kLoadWarps = 4;
+inline constexpr int64_t kLatentRequests =
+    32;  // whose items a block sums together: memory is scarce
+
+struct MlaTensors : PagedTensors {
+  explicit MlaTensors(const MlaSpec& s)
+      : PagedTensors(s.is_sparse != 0 ? "sparse_mla_fwd" : "mla_decode",
+                     {.rows = s.rows,
+                      .keys = kLatentKeys,
+                      .page_size = s.page_size,
+                      .is_causal = s.is_causal != 0,
+                      .has_one_head = true,
+                      .has_lengths = s.has_lengths != 0,
+                      .may_lack_pages = s.is_sparse != 0,
+                      .requests = kLatentRequests}),
+        spec(s),
+        c(k.scalar("c", DType::f32)),
+        q(input("q", {batch, tokens, heads, s.width}, s.q_vector)),
+        cache(input("cache", {pages, page_size, 1, s.width}, s.cache_vector)),
+        out(k.output("out", s.is_f32 != 0 ? DType::f32 : DType::bf16,
+                     {batch, tokens * heads, kLatentValueWidth}, {.align = 16})),
+        lse(k.output("lse", DType::f32, {batch, heads, tokens}, {.align = 4})) {
+    if (s.is_sparse != 0) {
+      max_logits = k.output("max_logits", DType::f32, {batch, heads}, {.align = 4});
+    }
+    if (s.has_sink != 0) sink = k.input("attn_sink", DType::f32, {heads}, {.align = 4});
+    if (s.has_q_scale != 0) q_scale = k.input("q_scale", DType::f32, {batch, heads}, {.align = 4});
+    if (s.has_parts == 0) return;
+    auto count = k.dim("part_count"), rows = batch * tokens * heads;
+    partial = k.output("partial", DType::f32, {count, rows, kLatentValueWidth}, {.align = 16});
+    partial_max = k.output("partial_max", DType::f32, {count, rows}, {.align = 4});
+    partial_sum = k.output("partial_sum", DType::f32, {count, rows}, {.align = 4});
+  }
+
+  dsl::Ref input(const char* name, const std::vector<dsl::Arg>& extents, int vector) {
+    std::vector<dsl::Arg> strides;
+    for (const char* of : {"_of_request", "_of_row", "_of_head"}) {
+      strides.emplace_back(k.stride(std::string(name) + of, {.multiple_of = vector}));
+    }
+    strides.emplace_back(1);
+    return k.input(name, DType::bf16, extents,
+                   {.strides = strides, .align = vector * bytes(DType::bf16)});
+  }
+  /// Without groups of four twelve warps leave 168 registers to a thread; of more each partition would have four.
+  int value_warps() const { return has_keys_on_m() ? 8 : 4; }
+  bool has_keys_on_m() const { return spec.form == MlaForm::keys_on_m; }
+  /// A product by the warps of a role, each with columns of its own; or by
+  /// groups of four.
+  dsl::GemmOptions product(int warps) const {
+    if (has_keys_on_m()) return {.instruction = ir::Instruction::wgmma};
+    return {.warp_rows = 1, .warp_columns = warps};
+  }
+  /// A row of the tile in tensors that count all rows.
+  dsl::Value row_of_call(const PagedPlace& at, const dsl::Value& r) const {
+    return at.request * (tokens * heads) + (at.row + r);
+  }
+
+  const MlaSpec spec;
+  dsl::Value c;
+  dsl::Ref q, cache, out, lse;
+  std::optional<dsl::Ref> partial, partial_max, partial_sum, max_logits, sink, q_scale;
+};
+
+/// The tiles that pass between the roles.
+struct MlaRings {
+  explicit MlaRings(MlaTensors& t)
+      : keys(t.k.ring({.stages = t.spec.stages})),
+        p(t.k.ring({.stages = t.spec.p_stages})),
+        key_tile(keys.shared(DType::bf16, {kLatentKeys, t.spec.width}, "key_tile")),
+        has_page(keys.shared(DType::i32, {kLatentKeys}, "has_page")),
+        p_tile(p.shared(DType::bf16, {t.spec.rows, kLatentKeys}, "p_tile")),
+        factor(p.shared(DType::f32, {t.spec.rows}, "factor")) {}
+
+  dsl::Ring keys, p;
+  const dsl::Ref key_tile, has_page, p_tile;
+  /// Shrinks the sums so far. The last turn of an item has no p, and here the
+  /// factor of the output: -1 for an empty row.
+  const dsl::Ref factor;
+};
+
+/// The role `scores`: for each block of an item p and the factor of the sums so
+/// far, then that of the output.
+class MlaScores {
+ public:
+  virtual ~MlaScores() = default;
+  virtual void run(const dsl::Value& request, const dsl::Value& item) = 0;
+};
+std::unique_ptr<MlaScores> make_scores(MlaTensors& t, MlaRings& rings);
+
+}  // namespace tessera::kernels::attention

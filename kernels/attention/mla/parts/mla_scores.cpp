@@ -1,0 +1,220 @@
+// The role of mla_decode that turns scores into p.
+//
+// Scores pass through shared memory: a warp takes whole rows, and lane (u, w) the two keys j of class
+// (j mod 8 = u, j div 16 = w), so a class is a register for each parity of the block, whichever side of the product is on M.
+//
+// A block rescales the sums of both parities and adds to one, and they change places. Their total is symmetric, so it does
+// not matter which one is of the even blocks.
+
+#include <limits>
+
+#include "kernels/attention/mla/parts/mla_roles.h"
+#include "kernels/attention/parts/online_softmax.h"
+#include "kernels/checks/value_check.h"
+
+namespace tessera::kernels::attention {
+namespace {
+
+using dsl::Ref;
+using dsl::Value;
+
+constexpr auto kF32 = DType::f32;
+constexpr auto kI32 = DType::i32;
+constexpr auto kBf16 = DType::bf16;
+constexpr float kLowest = -std::numeric_limits<float>::infinity();
+constexpr float kLargest = std::numeric_limits<float>::max();
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr int64_t kLanesOfW = 8, kKeysOfLane = 2;
+
+class ScoresOfItems final : public MlaScores {
+ public:
+  ScoresOfItems(MlaTensors& tensors, MlaRings& rings)
+      : t_(tensors),
+        k_(tensors.k),
+        to_(rings),
+        at_(tensors),
+        rows_(tensors.spec.rows),
+        rows_of_warp_(rows_ / kScoreWarps),
+        q_tile_(k_.shared(kBf16, {rows_, tensors.spec.width}, "q_tile")),
+        score_tile_(k_.shared(kF32, {rows_, kLatentKeys}, "score_tile")),
+        scores_(tensors.has_keys_on_m() ? k_.fragment(kF32, {kLatentKeys, rows_}, "scores")
+                                        : k_.fragment(kF32, {rows_, kLatentKeys}, "scores")),
+        there_(k_.local(kI32, {kKeysOfLane}, "there")),
+        end_(k_.local(kI32, {rows_of_warp_}, "end")),
+        c_(k_.local(kF32, {rows_of_warp_}, "c_of_row")),
+        top_(k_.local(kF32, {rows_of_warp_}, "top")),
+        sum_(k_.local(kF32, {rows_of_warp_}, "sum")),
+        other_sum_(k_.local(kF32, {rows_of_warp_}, "other_sum")) {}
+
+  void run(const Value& request, const Value& item) override {
+    at_.find(request, item);
+    copy_queries();
+    start(t_.request(request, false));
+    k_.serial(at_.first, at_.end, [&](Value j) {
+      to_.keys.take([&] { multiply(); });
+      to_.p.fill([&] { step(j); });
+    });
+    to_.p.fill([&] { finish(); });
+  }
+
+ private:
+  void copy_queries() {
+    const Value row = at_.row, count = at_.count, heads = t_.heads;
+    const auto place = [=](const Value& i) {
+      auto of_request = row + i;
+      return std::vector<Value>{select(i < count, of_request / heads, -1), of_request % heads};
+    };
+    k_.copy(t_.q(at_.request).rows(rows_, place), q_tile_);
+  }
+
+  /// The factor of the scores of a row: c, or that times its scale; NaN for a
+  /// scale that is out of range.
+  Value factor_of(const Value& of_tile) {
+    if (!t_.q_scale) return t_.c;
+    auto factor = k_.var(kF32, 1.0f, "factor_of_row");
+    k_.if_(of_tile < at_.count, [&] {
+      Value scale = (*t_.q_scale)(at_.request, at_.row + of_tile);
+      auto is_sane = k_.let("is_sane", scale > 0.0f && scale <= kLargest);
+      k_.report_unless(is_sane, out_of_range("q_scale"));
+      factor = select(is_sane, t_.c * scale, kNan);
+    });
+    return k_.let("factor", factor);
+  }
+
+  /// Gives the output of row r its factor, and writes what else there is of the
+  /// row. By one thread.
+  void finish_row(const Value& r, const Value& total, const Value& top, const Value& factor) {
+    const Value sum = t_.q_scale ? k_.let("sum", select(factor == factor, total, kNan)) : total;
+    auto scaled = k_.let("scaled", top * factor);
+    auto is_empty = k_.let("is_empty", top == kLowest && sum == 0.0f);
+    auto of_request = k_.let("row_of_request", at_.row + r);
+    auto divisor = k_.var(kF32, sum, "divisor");
+    if (t_.sink) {
+      k_.if_(r < at_.count, [&] {
+        Value sink = (*t_.sink)(of_request % t_.heads);
+        divisor = with_sink(sum, scaled, sink);
+      });
+    }
+    Value all = divisor;
+    to_.factor(r) = select(is_empty, -1.0f, 1.0f / all);
+    const auto whole = [&] {
+      auto token = k_.let("token", of_request / t_.heads);
+      auto head = k_.let("head", of_request - token * t_.heads);
+      t_.lse(at_.request, head, token) = lse_of(sum, scaled, is_empty);
+      if (t_.max_logits) {
+        (*t_.max_logits)(at_.request, head) = select(sum == sum, scaled * kLn2, kNan);
+      }
+    };
+    k_.if_(r < at_.count, [&] {
+      if (!t_.partial) return whole();
+      k_.if_else(at_.is_alone, whole, [&] {
+        auto row = k_.let("row_of_call", t_.row_of_call(at_, r));
+        (*t_.partial_max)(at_.part, row) = scaled;
+        (*t_.partial_sum)(at_.part, row) = sum;
+      });
+    });
+  }
+
+  /// The end of the keys that a row of the tile sees.
+  Value end_of(const DecodeRequest& r, const Value& of_tile) {
+    auto seen = k_.let("seen", r.end((at_.row + of_tile) / t_.heads));
+    return select(of_tile < at_.count, seen, 0);
+  }
+
+  Value c_of(const Value& i) const { return t_.q_scale ? c_(i).read() : t_.c; }
+  Value row_of_warp(const Value& i) const { return i * kScoreWarps + k_.warp(); }
+  /// The key of the block that a lane takes with place e.
+  Value column(int64_t e) const {
+    return k_.lane() % kLanesOfW + k_.lane() / kLanesOfW * (2 * kLanesOfW) + e * kLanesOfW;
+  }
+
+  void start(const DecodeRequest& r) {
+    k_.unrolled(rows_of_warp_, [&](Value i) {
+      auto of_tile = k_.let("r", row_of_warp(i));
+      end_(i) = end_of(r, of_tile);
+      if (t_.q_scale) c_(i) = factor_of(of_tile);
+      top_(i) = kLowest, sum_(i) = 0.0f, other_sum_(i) = 0.0f;
+    });
+  }
+
+  void multiply() {
+    k_.fill(scores_, 0.0f);
+    if (t_.has_keys_on_m()) {
+      k_.gemm(to_.key_tile, q_tile_.transposed(), scores_, t_.product(kScoreWarps));
+      k_.copy(scores_, score_tile_.transposed());
+    } else {
+      k_.gemm(q_tile_, to_.key_tile.transposed(), scores_, t_.product(kScoreWarps));
+      k_.copy(scores_, score_tile_);
+    }
+    for (int64_t e = 0; e < kKeysOfLane; ++e) {
+      Value is_there = to_.has_page(column(e));
+      there_(e) = is_there;
+    }
+  }
+
+  /// From scores to p, and the sums of rows.
+  void step(const Value& j) {
+    std::vector<Value> columns, keys, is_there;
+    for (int64_t e = 0; e < kKeysOfLane; ++e) {
+      columns.push_back(k_.let("column", column(e)));
+      keys.push_back(k_.let("key", j * kLatentKeys + columns.back()));
+      Value noted = there_(e);
+      is_there.push_back(k_.let("is_there", noted == 1));
+    }
+    k_.unrolled(rows_of_warp_, [&](Value i) {
+      auto r = k_.let("r", row_of_warp(i));
+      Value end = end_(i), top = top_(i), sum = sum_(i), other = other_sum_(i), c = c_of(i);
+      std::vector<Value> x, p;
+      for (size_t e = 0; e < columns.size(); ++e) {
+        Value score = score_tile_(r, columns[e]);
+        x.push_back(k_.let("x", select(is_there[e] && keys[e] < end, score, kLowest)));
+      }
+      auto high = k_.let("high", k_.warp_max(max(x[0], x[1])));
+      const NextTop next(top, k_.let("scaled", top * c), high, c);
+      auto base = k_.let("base", next.base), shrink = k_.let("shrink", next.shrink);
+      for (size_t e = 0; e < columns.size(); ++e) {
+        p.push_back(k_.let("p", exp2_approx(fma(x[e], c, -base))));
+        to_.p_tile(r, columns[e]) = cast(kBf16, p.back());
+      }
+      top_(i) = next.top;
+      sum_(i) = other * shrink;
+      other_sum_(i) = fma(sum, shrink, p[0]) + p[1];
+      k_.if_(k_.lane() == 0, [&] { to_.factor(r) = shrink; });
+    });
+  }
+
+  /// The sum of the classes that the lanes of a warp hold.
+  Value total(Value sum) {
+    for (const int64_t distance : {kLanesOfW, 2 * kLanesOfW, int64_t{1}, int64_t{2}, int64_t{4}}) {
+      auto other = k_.shuffle_xor(sum, distance);
+      sum = k_.let("total", sum + other);
+    }
+    return sum;
+  }
+
+  void finish() {
+    k_.unrolled(rows_of_warp_, [&](Value i) {
+      auto r = k_.let("r", row_of_warp(i));
+      Value sum = sum_(i), other = other_sum_(i), top = top_(i), c = c_of(i);
+      const Value of_one = total(sum), of_other = total(other);
+      auto all = k_.let("all", of_one + of_other);
+      k_.if_(k_.lane() == 0, [&] { finish_row(r, all, top, c); });
+    });
+  }
+
+  MlaTensors& t_;
+  dsl::Builder& k_;
+  MlaRings& to_;
+  PagedPlace at_;
+  const int64_t rows_, rows_of_warp_;
+  const Ref q_tile_, score_tile_, scores_;
+  const Ref there_, end_, c_, top_, sum_, other_sum_;  // of a lane, of the rows of a warp
+};
+
+}  // namespace
+
+std::unique_ptr<MlaScores> make_scores(MlaTensors& t, MlaRings& rings) {
+  return std::make_unique<ScoresOfItems>(t, rings);
+}
+
+}  // namespace tessera::kernels::attention
