@@ -33,7 +33,6 @@ using namespace dsl;
 
 // Scores per group; the first threshold comes from the maxima of groups.
 constexpr int64_t kGroup = 4;
-constexpr int64_t kLowestKey = 0x007FFFFF;     // of -inf and NaN
 constexpr int64_t kKeyBelowZero = 0x7FFFFFFF;  // no score has it: -0 has the key of +0
 
 // The report of a block of a cluster about its words.
@@ -70,7 +69,7 @@ class Selection : SelectResult {
         });
       });
     };
-    if (s_.by_value) {
+    if (s_.by_value || skips_lowest()) {
       select_some();
     } else {
       k_.if_else(
@@ -140,7 +139,8 @@ class Selection : SelectResult {
       k_.sync_cluster();
       k_.unrolled(s_.cluster, [&](Value r) { edge = min(edge, (*edges_)(r)); });
     }
-    *floor_ = max(edge, cast(DType::u32, 1)) - u32(i32(1));
+    const Value below = max(edge, cast(DType::u32, 1)) - u32(i32(1));
+    *floor_ = skips_lowest() ? max(below, least_floor()) : below;
   }
 
   /// Appends the chunk's candidates to the `total` words.
@@ -190,7 +190,11 @@ class Selection : SelectResult {
       auto above = k_.let("above", reinterpret(DType::f32, bits ^ sign));
       mask = mask_of(s_.keys, [&](const Value& i) { return f32(chunk(i)) > above; });
     };
-    k_.if_else(*floor_ < cast(DType::u32, kLowestKey), by_keys, by_scores);
+    if (skips_lowest()) {
+      by_scores();
+    } else {
+      k_.if_else(*floor_ < cast(DType::u32, kLowestKey), by_keys, by_scores);
+    }
     append(s_.keys, mask, [&](const Value& i) { return word_of(key_of(chunk(i)), place(i)); });
   }
 

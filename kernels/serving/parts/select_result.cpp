@@ -43,6 +43,7 @@ void SelectResult::finish_row(const Value& total, const Value& lowest, const Val
     }
   });
   auto count = k_.let("count", min(total, s_.topk));
+  chosen_ = count;
   auto shift = k_.let("shift", shift_of(high - low));
   auto digit = [&](const Value& item) { return i32((item - low) >> shift); };
   const Value sure = sure_from, tied = tied_from, left_of_tied = left, tied_items = ties;
@@ -88,6 +89,7 @@ void SelectResult::finish_row(const Value& total, const Value& lowest, const Val
                in_order();
              },
              by_bins);
+  if (s_.outputs() > s_.topk) k_.if_(k_.thread() == 0, [&] { pad(i32(s_.topk)); });
 }
 
 void SelectResult::make_list() {
@@ -177,18 +179,24 @@ void SelectResult::each_place(const std::function<void(const Value& place)>& bod
 }
 
 void SelectResult::write(const Value& place, const Value& column) {
-  auto raw = k_.let("raw", s_.is_relative ? column - start_ : column);
+  Value of_row = column;
+  if (s_.from == SelectFrom::blocks) {
+    Value block = (*blocks_)(row_, column >> i32(s_.block_shift));
+    of_row = (block << i32(s_.block_shift)) + (column & i32((1 << s_.block_shift) - 1));
+  }
+  const Value first = s_.from == SelectFrom::blocks ? first_key_ : start_;
+  auto raw = k_.let("raw", s_.is_relative ? of_row - first : of_row);
   auto index = k_.var(DType::i32, raw, "index");
   if (s_.has_pages) {
     auto page_column = k_.let("page_column", raw >> *page_shift_);
     auto exists = k_.let("page_exists", page_column < *pages_);
-    k_.report_unless(exists, kNoPage);
+    k_.report_unless(exists, s_.has_out_table ? kNoOutPage : kNoPage);
     index = i32(-1);
     k_.if_(exists, [&] {
-      auto page = k_.let("page", (*page_table_)(row_, page_column).unchecked());
+      auto page = k_.let("page", (*page_table_)(row_ / *rows_of_table_, page_column).unchecked());
       auto inside = raw - (page_column << *page_shift_);
       auto fits = k_.let("page_fits", page <= (i32(INT32_MAX) >> *page_shift_));
-      k_.report_unless(fits, out_of_range("page_table"));
+      k_.report_unless(fits, out_of_range(s_.has_out_table ? "out_page_table" : "page_table"));
       index = select(page < 0 || !fits, -1, (page << *page_shift_) + inside);
     });
   }
@@ -198,6 +206,10 @@ void SelectResult::write(const Value& place, const Value& column) {
 }
 
 void SelectResult::pad(const Value& place) {
+  if (s_.from == SelectFrom::maxima) {  // the last block comes behind all others
+    (*indices_)(row_, place) = select(place == chosen_, last_block_, -1);
+    return;
+  }
   (*indices_)(row_, place) = -1;
   if (s_.saves_raw) (*raw_indices_)(row_, place) = -1;
   if (s_.saves_values) {

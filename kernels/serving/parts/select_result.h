@@ -38,6 +38,7 @@ class SelectResult : protected SelectWords {
                    const std::function<void(const dsl::Value& place)>& body);
 
   std::optional<dsl::Ref> list_, arrivals_, tied_, counters_;
+  dsl::Value chosen_;  // of maxima: how many
 };
 
 }  // namespace tessera::kernels::serving

@@ -25,15 +25,25 @@ class SelectRow {
   /// Loads `n` scores from column `at` on into `to`, from `place` on; NaN outside the range.
   void load_part(int64_t n, const dsl::Value& at, const dsl::Ref& to, const dsl::Value& place);
   dsl::Value key_of(const dsl::Value& score);
+  /// True if a score of -inf is never chosen.
+  bool skips_lowest() const { return s_.from != SelectFrom::scores; }
 
   const SelectSpec s_;
   const DType dtype_;
   const int64_t vector_;
   dsl::Builder k_;
-  std::optional<dsl::Value> rows_, cols_, pages_, page_shift_;
-  std::optional<dsl::Ref> scores_, lengths_, starts_, page_table_, indices_, raw_indices_, values_;
+  std::optional<dsl::Value> rows_, cols_, pages_, page_shift_, rows_of_table_;
+  std::optional<dsl::Ref> scores_, lengths_, starts_, page_table_, indices_, raw_indices_, values_,
+      blocks_, k_start_;
   dsl::Value row_, rank_, lane_, start_, end_;
+  dsl::Value last_block_;                       // of maxima; -1: there is none
+  dsl::Value first_key_;                        // of blocks, relative: the key that counts as 0
   std::optional<dsl::Ref> chunk_, next_chunk_;  // scores of the thread
+
+ private:
+  /// The score of a column, which exists.
+  dsl::Value score_of(const dsl::Value& column);
+  void report_unless(const dsl::Value& holds, const char* tensor);
 };
 
 }  // namespace tessera::kernels::serving

@@ -43,13 +43,17 @@ void SelectWords::make_buffer(int64_t words) {
   top_ = k_.shared(DType::u32, {1}, "top");
   totals_ = k_.shared(DType::i32, {s_.threads / 32}, "totals");
   found_ = k_.shared(DType::i32, {2, 3}, "found");
-  floor_ = k_.var(DType::u32, 0, "floor");
+  floor_ = k_.var(DType::u32, least_floor(), "floor");
   k_.fill(*bins_, 0);
   k_.if_(k_.thread() == 0, [&] {
     (*count_)(0) = 0;
     (*top_)(0) = cast(DType::u32, 0);
     k_.unrolled(2, [&](Value i) { k_.unrolled(3, [&](Value j) { (*found_)(i, j) = 0; }); });
   });
+}
+
+Value SelectWords::least_floor() const {
+  return cast(DType::u32, skips_lowest() ? i32(kLowestKey) : i32(0));
 }
 
 Value SelectWords::word_of(const Value& key, const Value& column) {

@@ -14,6 +14,7 @@ class SelectWords : protected SelectRow {
  public:
   static constexpr int kDigitBits = 11;
   static constexpr int64_t kBins = int64_t{1} << kDigitBits;
+  static constexpr int64_t kLowestKey = 0x007FFFFF;  // of -inf and NaN
 
  protected:
   using OfScore = std::function<dsl::Value(const dsl::Value& i)>;
@@ -68,6 +69,9 @@ class SelectWords : protected SelectRow {
   /// Keeps the best topk words and at most kFewWords more, and raises the floor to the last one's
   /// key.
   void shrink(const dsl::Value& total);
+
+  /// The floor before any score is known.
+  dsl::Value least_floor() const;
 
   // The floor: later scores up to this key lose.
   std::optional<dsl::Ref> words_, bins_, count_, floor_;  // bins_ has room for a sum of all
