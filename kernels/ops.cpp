@@ -1902,6 +1902,302 @@ TensorView workspace_of(const MoeForward& call) {
            {"weights_at", call.weights_at}});
 }
 
+void mqa_logits(const MqaLogits& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(mqa_logits_op));
+  call_op(op,
+          {{"q", call.q},
+           {"k", call.k},
+           {"k_sf", call.k_sf},
+           {"weights", call.weights},
+           {"k_start", call.k_start},
+           {"k_end", call.k_end},
+           {"logits", call.logits}},
+          {{"logits_dtype", call.logits_dtype},
+           {"compressed", call.compressed},
+           {"max_len", call.max_len},
+           {"clean", call.clean}},
+          stream);
+}
+
+void paged_mqa_logits(const PagedMqaLogits& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(paged_mqa_logits_op));
+  call_op(op,
+          {{"q", call.q},
+           {"cache", call.cache},
+           {"weights", call.weights},
+           {"lengths", call.lengths},
+           {"page_table", call.page_table},
+           {"logits", call.logits}},
+          {{"max_len", call.max_len},
+           {"logits_dtype", call.logits_dtype},
+           {"clean", call.clean},
+           {"page_size", call.page_size}},
+          stream);
+}
+
+void mqa_topk(const MqaTopk& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(mqa_topk_op));
+  call_op(op,
+          {{"q", call.q},
+           {"k", call.k},
+           {"k_sf", call.k_sf},
+           {"weights", call.weights},
+           {"k_start", call.k_start},
+           {"k_end", call.k_end},
+           {"page_table", call.page_table},
+           {"indices", call.indices},
+           {"values", call.values},
+           {"workspace", call.workspace}},
+          {{"topk", call.topk},
+           {"order", call.order},
+           {"page_size", call.page_size},
+           {"relative", call.relative},
+           {"save_values", call.save_values}},
+          stream);
+}
+
+TensorView workspace_of(const MqaTopk& call) {
+  static const OpInfo& op = table_of(parsed(mqa_topk_op));
+  return workspace_of(op,
+          {{"q", call.q},
+           {"k", call.k},
+           {"k_sf", call.k_sf},
+           {"weights", call.weights},
+           {"k_start", call.k_start},
+           {"k_end", call.k_end},
+           {"page_table", call.page_table},
+           {"indices", call.indices},
+           {"values", call.values},
+           {"workspace", call.workspace}},
+          {},
+          {{"topk", call.topk},
+           {"order", call.order},
+           {"page_size", call.page_size},
+           {"relative", call.relative},
+           {"save_values", call.save_values}});
+}
+
+void paged_mqa_topk(const PagedMqaTopk& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(paged_mqa_topk_op));
+  call_op(op,
+          {{"q", call.q},
+           {"cache", call.cache},
+           {"weights", call.weights},
+           {"lengths", call.lengths},
+           {"page_table", call.page_table},
+           {"out_page_table", call.out_page_table},
+           {"indices", call.indices},
+           {"values", call.values},
+           {"workspace", call.workspace}},
+          {{"max_len", call.max_len},
+           {"topk", call.topk},
+           {"order", call.order},
+           {"page_size", call.page_size},
+           {"out_page_size", call.out_page_size},
+           {"save_values", call.save_values}},
+          stream);
+}
+
+TensorView workspace_of(const PagedMqaTopk& call) {
+  static const OpInfo& op = table_of(parsed(paged_mqa_topk_op));
+  return workspace_of(op,
+          {{"q", call.q},
+           {"cache", call.cache},
+           {"weights", call.weights},
+           {"lengths", call.lengths},
+           {"page_table", call.page_table},
+           {"out_page_table", call.out_page_table},
+           {"indices", call.indices},
+           {"values", call.values},
+           {"workspace", call.workspace}},
+          {},
+          {{"max_len", call.max_len},
+           {"topk", call.topk},
+           {"order", call.order},
+           {"page_size", call.page_size},
+           {"out_page_size", call.out_page_size},
+           {"save_values", call.save_values}});
+}
+
+void candidate_blocks(const CandidateBlocks& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(candidate_blocks_op));
+  call_op(op,
+          {{"scores", call.scores},
+           {"lengths", call.lengths},
+           {"blocks", call.blocks}},
+          {{"num_blocks", call.num_blocks},
+           {"block_size", call.block_size}},
+          stream);
+}
+
+void mqa_topk_blocks(const MqaTopkBlocks& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(mqa_topk_blocks_op));
+  call_op(op,
+          {{"q", call.q},
+           {"k", call.k},
+           {"k_sf", call.k_sf},
+           {"weights", call.weights},
+           {"k_start", call.k_start},
+           {"k_end", call.k_end},
+           {"page_table", call.page_table},
+           {"indices", call.indices},
+           {"blocks", call.blocks},
+           {"values", call.values},
+           {"workspace", call.workspace}},
+          {{"topk", call.topk},
+           {"num_blocks", call.num_blocks},
+           {"block_size", call.block_size},
+           {"order", call.order},
+           {"page_size", call.page_size},
+           {"relative", call.relative},
+           {"save_values", call.save_values}},
+          stream);
+}
+
+TensorView workspace_of(const MqaTopkBlocks& call) {
+  static const OpInfo& op = table_of(parsed(mqa_topk_blocks_op));
+  return workspace_of(op,
+          {{"q", call.q},
+           {"k", call.k},
+           {"k_sf", call.k_sf},
+           {"weights", call.weights},
+           {"k_start", call.k_start},
+           {"k_end", call.k_end},
+           {"page_table", call.page_table},
+           {"indices", call.indices},
+           {"blocks", call.blocks},
+           {"values", call.values},
+           {"workspace", call.workspace}},
+          {},
+          {{"topk", call.topk},
+           {"num_blocks", call.num_blocks},
+           {"block_size", call.block_size},
+           {"order", call.order},
+           {"page_size", call.page_size},
+           {"relative", call.relative},
+           {"save_values", call.save_values}});
+}
+
+void paged_mqa_topk_blocks(const PagedMqaTopkBlocks& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(paged_mqa_topk_blocks_op));
+  call_op(op,
+          {{"q", call.q},
+           {"cache", call.cache},
+           {"weights", call.weights},
+           {"lengths", call.lengths},
+           {"page_table", call.page_table},
+           {"out_page_table", call.out_page_table},
+           {"indices", call.indices},
+           {"blocks", call.blocks},
+           {"values", call.values},
+           {"workspace", call.workspace}},
+          {{"max_len", call.max_len},
+           {"topk", call.topk},
+           {"num_blocks", call.num_blocks},
+           {"block_size", call.block_size},
+           {"order", call.order},
+           {"page_size", call.page_size},
+           {"out_page_size", call.out_page_size},
+           {"save_values", call.save_values}},
+          stream);
+}
+
+TensorView workspace_of(const PagedMqaTopkBlocks& call) {
+  static const OpInfo& op = table_of(parsed(paged_mqa_topk_blocks_op));
+  return workspace_of(op,
+          {{"q", call.q},
+           {"cache", call.cache},
+           {"weights", call.weights},
+           {"lengths", call.lengths},
+           {"page_table", call.page_table},
+           {"out_page_table", call.out_page_table},
+           {"indices", call.indices},
+           {"blocks", call.blocks},
+           {"values", call.values},
+           {"workspace", call.workspace}},
+          {},
+          {{"max_len", call.max_len},
+           {"topk", call.topk},
+           {"num_blocks", call.num_blocks},
+           {"block_size", call.block_size},
+           {"order", call.order},
+           {"page_size", call.page_size},
+           {"out_page_size", call.out_page_size},
+           {"save_values", call.save_values}});
+}
+
+void sparse_mqa_logits(const SparseMqaLogits& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(sparse_mqa_logits_op));
+  call_op(op,
+          {{"q", call.q},
+           {"weights", call.weights},
+           {"blocks", call.blocks},
+           {"k", call.k},
+           {"k_sf", call.k_sf},
+           {"k_start", call.k_start},
+           {"k_end", call.k_end},
+           {"cache", call.cache},
+           {"lengths", call.lengths},
+           {"page_table", call.page_table},
+           {"logits", call.logits}},
+          {{"block_size", call.block_size},
+           {"page_size", call.page_size},
+           {"format", call.format}},
+          stream);
+}
+
+void sparse_mqa_topk(const SparseMqaTopk& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(sparse_mqa_topk_op));
+  call_op(op,
+          {{"q", call.q},
+           {"weights", call.weights},
+           {"blocks", call.blocks},
+           {"k", call.k},
+           {"k_sf", call.k_sf},
+           {"k_start", call.k_start},
+           {"k_end", call.k_end},
+           {"cache", call.cache},
+           {"lengths", call.lengths},
+           {"page_table", call.page_table},
+           {"out_page_table", call.out_page_table},
+           {"indices", call.indices},
+           {"workspace", call.workspace}},
+          {{"topk", call.topk},
+           {"order", call.order},
+           {"block_size", call.block_size},
+           {"page_size", call.page_size},
+           {"out_page_size", call.out_page_size},
+           {"relative", call.relative},
+           {"format", call.format}},
+          stream);
+}
+
+TensorView workspace_of(const SparseMqaTopk& call) {
+  static const OpInfo& op = table_of(parsed(sparse_mqa_topk_op));
+  return workspace_of(op,
+          {{"q", call.q},
+           {"weights", call.weights},
+           {"blocks", call.blocks},
+           {"k", call.k},
+           {"k_sf", call.k_sf},
+           {"k_start", call.k_start},
+           {"k_end", call.k_end},
+           {"cache", call.cache},
+           {"lengths", call.lengths},
+           {"page_table", call.page_table},
+           {"out_page_table", call.out_page_table},
+           {"indices", call.indices},
+           {"workspace", call.workspace}},
+          {},
+          {{"topk", call.topk},
+           {"order", call.order},
+           {"block_size", call.block_size},
+           {"page_size", call.page_size},
+           {"out_page_size", call.out_page_size},
+           {"relative", call.relative},
+           {"format", call.format}});
+}
+
 void attention_fwd(const AttentionFwd& call, Stream stream) {
   static const OpInfo& op = table_of(parsed(attention_fwd_op));
   call_op(op,

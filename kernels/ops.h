@@ -2799,6 +2799,355 @@ struct MoeForward {
 TESSERA_API void moe_forward(const MoeForward& call, Stream stream);
 TESSERA_API TensorView workspace_of(const MoeForward& call);
 
+/// scores of keys for queries of several heads, of which the positive products count
+///
+///   q          e4m3 [S, h, D]
+///   k          e4m3 [T, D] rows
+///   k_sf       f32 [T]
+///   weights    f32 [S, h] rows
+///   k_start    i32 [S]                         values 0 .. T
+///   k_end      i32 [S]                         values 0 .. T  # row i sees the keys k_start[i] .. k_end[i] - 1
+///   -> logits  logits_dtype [S, columns] rows  # T columns, or max_len where compressed; not clean: one without a key stays as it was
+///   param  logits_dtype {f32, bf16} = f32
+///   param  compressed bool = false             # the first column of a row is its first key
+///   param  max_len int >= 0 = 0                # columns where compressed
+///   param  clean bool = true                   # columns without a key are -inf
+///   let    columns = columns()
+///   limit  S * h <= 2130706431 on q "so many queries are not supported"
+///   limit  T <= 2130706431 on k "so many keys are not supported"
+///   limit  columns <= 2130706431 on max_len "so many columns are not supported"
+struct MqaLogits {
+  TensorView q = {};
+  TensorView k = {};
+  TensorView k_sf = {};
+  TensorView weights = {};
+  TensorView k_start = {};
+  TensorView k_end = {};
+  TensorView logits = {};
+  DType logits_dtype = DType::f32;
+  bool compressed = false;
+  int64_t max_len = 0;
+  bool clean = true;
+};
+TESSERA_API void mqa_logits(const MqaLogits& call, Stream stream);
+
+/// scores of the keys of a paged cache for queries of several heads
+///
+///   q           e4m3 [B, n, h, D]                # the last n tokens of each request
+///   cache       u8 [P, bytes] rows               # pages of page_size * D codes, then page_size scales of f32: index_fp8
+///   weights     f32 [B*n, h] rows
+///   lengths     i32 [B, n]                       values 0 .. max_len
+///   page_table  i32 [B, Q] rows                  # pages of a request; behind its length any value
+///   -> logits   logits_dtype [B*n, max_len] rows
+///   param  max_len int >= 0
+///   param  logits_dtype {f32, bf16} = f32
+///   param  clean bool = true                     # columns without a key are -inf; keys without a page always
+///   param  page_size int = 64
+///   need   1 <= page_size <= 1048576
+///   limit  max_len <= 1073741824 "so many columns are not supported"
+///   limit  B * n * h <= 2130706431 on q "so many queries are not supported"
+struct PagedMqaLogits {
+  TensorView q = {};
+  TensorView cache = {};
+  TensorView weights = {};
+  TensorView lengths = {};
+  TensorView page_table = {};
+  TensorView logits = {};
+  std::optional<int64_t> max_len = {};  // must be given
+  DType logits_dtype = DType::f32;
+  bool clean = true;
+  int64_t page_size = 64;
+};
+TESSERA_API void paged_mqa_logits(const PagedMqaLogits& call, Stream stream);
+
+/// the keys with the best scores of each query of an indexer, exactly
+///
+///   q            e4m3 [S, h, D]
+///   k            e4m3 [T, D] rows
+///   k_sf         f32 [T]
+///   weights      f32 [S, h] rows
+///   k_start      i32 [S]          values 0 .. T
+///   k_end        i32 [S]          values 0 .. T  # row i chooses from the keys k_start[i] .. k_end[i] - 1
+///   page_table?  i32 [R, Q] rows  # S in R groups of as many; a group has a row of the table
+///   -> indices   i32 [S, topk]
+///   -> values?   f32 [S, topk]    iff save_values
+///   workspace    f32 [elements()]
+///   param  topk int 1..4096
+///   param  order {index, value} = index
+///   param  page_size int = 64
+///   param  relative bool = false
+///   param  save_values bool = false
+///   need   Q >= 1 if page_table on page_table "argument 'page_table' has no columns"
+///   limit  topk <= 4096 "so many keys of a row are not supported"
+///   limit  S * h <= 2130706431 on q "so many queries are not supported"
+///   limit  T <= 2130706431 on k "so many keys are not supported"
+struct MqaTopk {
+  TensorView q = {};
+  TensorView k = {};
+  TensorView k_sf = {};
+  TensorView weights = {};
+  TensorView k_start = {};
+  TensorView k_end = {};
+  TensorView page_table = {};
+  TensorView indices = {};
+  TensorView values = {};
+  TensorView workspace = {};
+  std::optional<int64_t> topk = {};  // must be given
+  Order order = Order::index;
+  int64_t page_size = 64;
+  bool relative = false;
+  bool save_values = false;
+};
+TESSERA_API void mqa_topk(const MqaTopk& call, Stream stream);
+TESSERA_API TensorView workspace_of(const MqaTopk& call);
+
+/// the keys of a paged cache with the best scores of each query, exactly
+///
+///   q                e4m3 [B, n, h, D]            # the last n tokens of each request
+///   cache            u8 [P, bytes] rows           # pages of page_size * D codes, then page_size scales of f32: index_fp8
+///   weights          f32 [B*n, h] rows
+///   lengths          i32 [B, n]                   values 0 .. max_len
+///   page_table       i32 [B, Q] rows
+///   out_page_table?  i32 [R, V] rows              # of the cache that is read by the indices
+///   -> indices       i32 [B*n, topk]
+///   -> values?       f32 [B*n, topk]              iff save_values
+///   workspace        f32 [elements()]
+///   param  max_len int >= 0
+///   param  topk int 1..4096
+///   param  order {index, value} = index
+///   param  page_size int = 64
+///   param  out_page_size int = 64
+///   param  save_values bool = false
+///   need   V >= 1 if out_page_table on out_page_table "argument 'out_page_table' has no columns"
+///   need   1 <= page_size <= 1048576
+///   limit  topk <= 4096 "so many keys of a row are not supported"
+///   limit  max_len <= 1073741824 "so many columns are not supported"
+///   limit  B * n * h <= 2130706431 on q "so many queries are not supported"
+struct PagedMqaTopk {
+  TensorView q = {};
+  TensorView cache = {};
+  TensorView weights = {};
+  TensorView lengths = {};
+  TensorView page_table = {};
+  TensorView out_page_table = {};
+  TensorView indices = {};
+  TensorView values = {};
+  TensorView workspace = {};
+  std::optional<int64_t> max_len = {};  // must be given
+  std::optional<int64_t> topk = {};  // must be given
+  Order order = Order::index;
+  int64_t page_size = 64;
+  int64_t out_page_size = 64;
+  bool save_values = false;
+};
+TESSERA_API void paged_mqa_topk(const PagedMqaTopk& call, Stream stream);
+TESSERA_API TensorView workspace_of(const PagedMqaTopk& call);
+
+/// the blocks of keys with the best scores of each row, and that of its newest key
+///
+///   scores     f32/bf16 [B, L] rows
+///   lengths    i32 [B]             values 0 .. L  # keys of a row
+///   -> blocks  i32 [B, num_blocks]                # ascending, then -1
+///   param  num_blocks int 1..4096 = 2048
+///   param  block_size int = 8                     # keys of a block
+///   limit  B <= 266338303 on scores "so many rows are not supported"
+///   limit  num_blocks <= 4096 "so many blocks of a row are not supported"
+struct CandidateBlocks {
+  TensorView scores = {};
+  TensorView lengths = {};
+  TensorView blocks = {};
+  int64_t num_blocks = 2048;
+  int64_t block_size = 8;
+};
+TESSERA_API void candidate_blocks(const CandidateBlocks& call, Stream stream);
+
+/// the keys with the best scores of each query of an indexer, and the best blocks of keys
+///
+///   q            e4m3 [S, h, D]
+///   k            e4m3 [T, D] rows
+///   k_sf         f32 [T]
+///   weights      f32 [S, h] rows
+///   k_start      i32 [S]               values 0 .. T
+///   k_end        i32 [S]               values 0 .. T
+///   page_table?  i32 [R, Q] rows  # S in R groups of as many; a group has a row of the table
+///   -> indices   i32 [S, topk]
+///   -> blocks    i32 [S, num_blocks]   # see candidate_blocks
+///   -> values?   f32 [S, topk]         iff save_values
+///   workspace    f32 [elements()]
+///   param  topk int 1..4096
+///   param  num_blocks int 1..4096 = 2048
+///   param  block_size int = 8
+///   param  order {index, value} = index
+///   param  page_size int = 64
+///   param  relative bool = false
+///   param  save_values bool = false
+///   need   Q >= 1 if page_table on page_table "argument 'page_table' has no columns"
+///   limit  topk <= 4096 "so many keys of a row are not supported"
+///   limit  num_blocks <= 4096 "so many blocks of a row are not supported"
+///   limit  S * h <= 2130706431 on q "so many queries are not supported"
+///   limit  T <= 2130706431 on k "so many keys are not supported"
+struct MqaTopkBlocks {
+  TensorView q = {};
+  TensorView k = {};
+  TensorView k_sf = {};
+  TensorView weights = {};
+  TensorView k_start = {};
+  TensorView k_end = {};
+  TensorView page_table = {};
+  TensorView indices = {};
+  TensorView blocks = {};
+  TensorView values = {};
+  TensorView workspace = {};
+  std::optional<int64_t> topk = {};  // must be given
+  int64_t num_blocks = 2048;
+  int64_t block_size = 8;
+  Order order = Order::index;
+  int64_t page_size = 64;
+  bool relative = false;
+  bool save_values = false;
+};
+TESSERA_API void mqa_topk_blocks(const MqaTopkBlocks& call, Stream stream);
+TESSERA_API TensorView workspace_of(const MqaTopkBlocks& call);
+
+/// the keys of a paged cache with the best scores of each query, and the best blocks of keys
+///
+///   q                e4m3 [B, n, h, D]
+///   cache            u8 [P, bytes] rows
+///   weights          f32 [B*n, h] rows
+///   lengths          i32 [B, n]                   values 0 .. max_len
+///   page_table       i32 [B, Q] rows
+///   out_page_table?  i32 [R, V] rows
+///   -> indices       i32 [B*n, topk]
+///   -> blocks        i32 [B*n, num_blocks]        # see candidate_blocks
+///   -> values?       f32 [B*n, topk]              iff save_values
+///   workspace        f32 [elements()]
+///   param  max_len int >= 0
+///   param  topk int 1..4096
+///   param  num_blocks int 1..4096 = 2048
+///   param  block_size int = 8
+///   param  order {index, value} = index
+///   param  page_size int = 64
+///   param  out_page_size int = 64
+///   param  save_values bool = false
+///   need   V >= 1 if out_page_table on out_page_table "argument 'out_page_table' has no columns"
+///   need   1 <= page_size <= 1048576
+///   limit  topk <= 4096 "so many keys of a row are not supported"
+///   limit  num_blocks <= 4096 "so many blocks of a row are not supported"
+///   limit  max_len <= 1073741824 "so many columns are not supported"
+///   limit  B * n * h <= 2130706431 on q "so many queries are not supported"
+struct PagedMqaTopkBlocks {
+  TensorView q = {};
+  TensorView cache = {};
+  TensorView weights = {};
+  TensorView lengths = {};
+  TensorView page_table = {};
+  TensorView out_page_table = {};
+  TensorView indices = {};
+  TensorView blocks = {};
+  TensorView values = {};
+  TensorView workspace = {};
+  std::optional<int64_t> max_len = {};  // must be given
+  std::optional<int64_t> topk = {};  // must be given
+  int64_t num_blocks = 2048;
+  int64_t block_size = 8;
+  Order order = Order::index;
+  int64_t page_size = 64;
+  int64_t out_page_size = 64;
+  bool save_values = false;
+};
+TESSERA_API void paged_mqa_topk_blocks(const PagedMqaTopkBlocks& call, Stream stream);
+TESSERA_API TensorView workspace_of(const PagedMqaTopkBlocks& call);
+
+/// scores of the keys of chosen blocks for queries of several heads
+///
+///   q            e4m3 [S, h, D]
+///   weights      f32 [S, h] rows
+///   blocks       i32 [S, C] rows                      # of block_size keys; negative: none
+///   k?           e4m3 [T, D] rows     iff not cache   # keys in rows, or in the pages of a cache
+///   k_sf?        f32 [T]              iff not cache
+///   k_start?     i32 [S]  values 0 .. T  iff not cache
+///   k_end?       i32 [S]  values 0 .. T  iff not cache
+///   cache?       u8 [P, bytes] rows                   # pages of page_size * D codes, then page_size scales of f32: index_fp8
+///   lengths?     i32 [S]              iff cache
+///   page_table?  i32 [B, Q] rows      iff cache       # S in B groups of as many; a group has a row of the table
+///   -> logits    f32 [S, C*block_size] rows         # -inf for a key that the row does not see
+///   param  block_size int = 8
+///   param  page_size int = 64
+///   param  format {index_fp8} = index_fp8
+///   need   1 <= page_size <= 1048576
+///   limit  S * h <= 2130706431 on q "so many queries are not supported"
+///   limit  C * block_size <= 1073741824 on blocks "so many columns are not supported"
+struct SparseMqaLogits {
+  TensorView q = {};
+  TensorView weights = {};
+  TensorView blocks = {};
+  TensorView k = {};
+  TensorView k_sf = {};
+  TensorView k_start = {};
+  TensorView k_end = {};
+  TensorView cache = {};
+  TensorView lengths = {};
+  TensorView page_table = {};
+  TensorView logits = {};
+  int64_t block_size = 8;
+  int64_t page_size = 64;
+  Format format = Format::index_fp8;
+};
+TESSERA_API void sparse_mqa_logits(const SparseMqaLogits& call, Stream stream);
+
+/// the keys with the best scores among those of chosen blocks, exactly
+///
+///   q                e4m3 [S, h, D]
+///   weights          f32 [S, h] rows
+///   blocks           i32 [S, C] rows                      # of block_size keys, each once; negative: none
+///   k?               e4m3 [T, D] rows     iff not cache   # keys in rows, or in the pages of a cache
+///   k_sf?            f32 [T]              iff not cache
+///   k_start?         i32 [S]  values 0 .. T  iff not cache
+///   k_end?           i32 [S]  values 0 .. T  iff not cache
+///   cache?           u8 [P, bytes] rows
+///   lengths?         i32 [S]              iff cache
+///   page_table?      i32 [B, Q] rows      iff cache       # S in B groups of as many; a group has a row of the table
+///   out_page_table?  i32 [R, V] rows                      # of the cache that is read by the indices, S in R groups
+///   -> indices       i32 [S, topk]
+///   workspace        f32 [elements()]
+///   param  topk int 1..4096
+///   param  order {index, value} = index
+///   param  block_size int = 8
+///   param  page_size int = 64
+///   param  out_page_size int = 64
+///   param  relative bool = false
+///   param  format {index_fp8} = index_fp8
+///   need   1 <= page_size <= 1048576
+///   need   V >= 1 if out_page_table on out_page_table "argument 'out_page_table' has no columns"
+///   limit  topk <= 4096 "so many keys of a row are not supported"
+///   limit  C <= 4096 on blocks "so many blocks of a row are not supported"
+///   limit  S * h <= 2130706431 on q "so many queries are not supported"
+///   limit  S <= 266338303 on q "so many rows are not supported"
+struct SparseMqaTopk {
+  TensorView q = {};
+  TensorView weights = {};
+  TensorView blocks = {};
+  TensorView k = {};
+  TensorView k_sf = {};
+  TensorView k_start = {};
+  TensorView k_end = {};
+  TensorView cache = {};
+  TensorView lengths = {};
+  TensorView page_table = {};
+  TensorView out_page_table = {};
+  TensorView indices = {};
+  TensorView workspace = {};
+  std::optional<int64_t> topk = {};  // must be given
+  Order order = Order::index;
+  int64_t block_size = 8;
+  int64_t page_size = 64;
+  int64_t out_page_size = 64;
+  bool relative = false;
+  Format format = Format::index_fp8;
+};
+TESSERA_API void sparse_mqa_topk(const SparseMqaTopk& call, Stream stream);
+TESSERA_API TensorView workspace_of(const SparseMqaTopk& call);
+
 /// softmax(scale * q k^T) v of each head, and its log of the sum of exponentials
 ///
 ///   q           bf16/f16 [B, Sq, h, dk] rows

@@ -27,12 +27,15 @@ int known_spill(const std::string& op, int nvrtc_version) {
       {"per_block_cast", 20},
       {"per_channel_cast_fused", 12},
       {"swiglu_forward_and_per_channel_cast", 12},
-      {"norm_bwd", 4},                 // of f32 with a second gradient, in blocks of 1024 threads
-      {"gate_scores_sum", 4},          // on sm_80 alone
-      {"attention_bwd", 4},            // heads of 64 by mma.sync
-      {"attention_varlen_bwd", 16},    // the same: on sm_80 4, on sm_89 8, on sm_120a 16
-      {"attention_decode", 140},       // heads of 96 on sm_80; of 256 there 84, on sm_90a 16
-      {"topk_select", 8},              // of bf16, on sm_80 alone
+      {"norm_bwd", 4},               // of f32 with a second gradient, in blocks of 1024 threads
+      {"gate_scores_sum", 4},        // on sm_80 alone
+      {"attention_bwd", 4},          // heads of 64 by mma.sync
+      {"attention_varlen_bwd", 16},  // the same: on sm_80 4, on sm_89 8, on sm_120a 16
+      {"attention_decode", 140},     // heads of 96 on sm_80; of 256 there 84, on sm_90a 16
+      {"topk_select", 8},            // of bf16, on sm_80 alone
+      {"mqa_logits", 16},            // 64 heads, on sm_80 alone
+      {"mqa_topk", 16},              // the same
+      {"mqa_topk_blocks", 16},
       {"gemm_fp8_masked", 28},         // on sm_100a alone
       {"gemm_fp8_grouped", 32},        // the same, where ids may change within 128 rows
       {"gemm_fp8_k_grouped", 4},       // the same

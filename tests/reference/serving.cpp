@@ -3,6 +3,7 @@
 #include "tests/reference/casts.h"
 #include "tests/reference/compressor.h"
 #include "tests/reference/hash_gate.h"
+#include "tests/reference/indexer.h"
 #include "tests/reference/kv_compress.h"
 #include "tests/reference/moe_serving.h"
 #include "tests/reference/moe_topk_gate.h"
@@ -237,6 +238,7 @@ Runner serving_runner(const std::string& op) {
     };
   }
   if (Runner norm = norm_runner(op)) return norm;
+  if (Runner indexer = indexer_runner(op)) return indexer;
   if (Runner pages = pages_runner(op)) return pages;
   if (Runner experts = moe_serving_runner(op)) return experts;
   if (op == "swiglu_fwd" || op == "swiglu_bwd") {

@@ -28,7 +28,7 @@ Comparison compare_bits(const TensorView& got, const TensorView& want);
 Comparison compare_ulps(const TensorView& got, const TensorView& want, int64_t ulps);
 /// |got - want| <= atol + rtol * |want|; equal infinities pass; NaN equals NaN.
 Comparison compare_close(const TensorView& got, const TensorView& want, double rtol, double atol);
-/// 1 - 2 sum(got want) / sum(got^2 + want^2) <= limit, in f64; 0 if the denominator is 0.
+/// 1 - 2 sum(got want) / sum(got^2 + want^2) <= limit, in f64; 0 if the denominator is 0. Equal infinities do not count.
 Comparison compare_calc_diff(const TensorView& got, const TensorView& want, double limit);
 /// Equal bits after sorting each row; a tensor of rank 1 is one row.
 Comparison compare_sorted_rows(const TensorView& got, const TensorView& want);

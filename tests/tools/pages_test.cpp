@@ -95,14 +95,14 @@ TEST_CASE("every header that a page for users names is installed", "[pages]") {
   CHECK(count > 10);
 }
 
-TEST_CASE("the README has at most 140 lines, a page of ops at most 2000 (U50)", "[pages]") {
+TEST_CASE("the README has at most 140 lines, a page of ops at most 2600 (U50)", "[pages]") {
   const auto lines = [](const Page& page) {
     return std::count(page.text.begin(), page.text.end(), '\n');
   };
   CHECK(lines(page_of("README.md")) <= 140);
   for (const Page& page : pages()) {
     CAPTURE(page.path);
-    if (page.path.starts_with("kernels/")) CHECK(lines(page) <= 2000);
+    if (page.path.starts_with("kernels/")) CHECK(lines(page) <= 2600);
   }
 }
 

@@ -4,6 +4,7 @@
 #include <stdexcept>
 
 #include "tests/support/ops/attention_cases.h"
+#include "tests/support/ops/indexer_cases.h"
 #include "tests/support/ops/mla_cases.h"
 #include "tests/support/ops/op_cases.h"
 
@@ -115,6 +116,15 @@ const std::map<std::string, std::vector<OpCase> (*)()> kCases = {
     {"swiglu_psum_cast", swiglu_psum_cast_cases},
     {"combine_reduce", combine_reduce_cases},
     {"moe_forward", moe_forward_cases},
+    {"mqa_logits", mqa_logits_cases},
+    {"paged_mqa_logits", paged_mqa_logits_cases},
+    {"mqa_topk", mqa_topk_cases},
+    {"paged_mqa_topk", paged_mqa_topk_cases},
+    {"candidate_blocks", candidate_blocks_cases},
+    {"mqa_topk_blocks", mqa_topk_blocks_cases},
+    {"paged_mqa_topk_blocks", paged_mqa_topk_blocks_cases},
+    {"sparse_mqa_logits", sparse_mqa_logits_cases},
+    {"sparse_mqa_topk", sparse_mqa_topk_cases},
     {"attention_fwd", attention_fwd_cases},
     {"attention_varlen_fwd", attention_varlen_fwd_cases},
     {"attention_decode", attention_decode_cases},

@@ -1,0 +1,76 @@
+// mqa_topk: the keys with the best scores of each query of an indexer, exactly.
+//
+// Method   mqa_logits and topk_select, one after the other: the scores of all keys pass through the workspace, 4 bytes each
+// Maths    that of the two
+
+#include <algorithm>
+
+#include "kernels/registry/all_ops.h"
+#include "kernels/serving/indexer/parts/blocks_call.h"
+#include "kernels/serving/indexer/parts/logits_call.h"
+#include "kernels/signature/case.h"
+
+namespace tessera::kernels {
+namespace {
+
+constexpr serving::OutPages kPages = {"page_table", "page_size"};
+
+int64_t elements(const Call& c) {
+  return c["S"] * serving::padded_columns(c["T"]);
+}
+
+void launches(const Call& c, Launches& go) {
+  const TensorView scores(c.given("workspace").data, DType::f32, {c["S"], c["T"]},
+                          {serving::padded_columns(c["T"]), 1}, c.device());
+  if (c["T"] > 0) serving::add_logits_of_rows(c, go, {scores, false});
+  serving::add_topk(c, go, scores, kPages,
+                    {.tensors = {{"starts", c.given("k_start")}, {"lengths", c.given("k_end")}}});
+}
+
+void require(const Call& c) {
+  serving::require_heads(c);
+  serving::require_out_pages(c, kPages, c["S"]);
+}
+
+}  // namespace
+
+const Op mqa_topk_op{
+    .name = "mqa_topk",
+    .family = "serving",
+    .purpose = "the keys with the best scores of each query of an indexer, exactly",
+    .signature = R"(
+      q            e4m3 [S, h, D]
+      k            e4m3 [T, D] rows
+      k_sf         f32 [T]
+      weights      f32 [S, h] rows
+      k_start      i32 [S]          values 0 .. T
+      k_end        i32 [S]          values 0 .. T  # row i chooses from the keys k_start[i] .. k_end[i] - 1
+      page_table?  i32 [R, Q] rows  # S in R groups of as many; a group has a row of the table
+      -> indices   i32 [S, topk]
+      -> values?   f32 [S, topk]    iff save_values
+      workspace    f32 [elements()]
+      param  topk int 1..4096
+      param  order {index, value} = index
+      param  page_size int = 64
+      param  relative bool = false
+      param  save_values bool = false
+      need   Q >= 1 if page_table on page_table "argument 'page_table' has no columns"
+      limit  topk <= 4096 "so many keys of a row are not supported"
+      limit  S * h <= 2130706431 on q "so many queries are not supported"
+      limit  T <= 2130706431 on k "so many keys are not supported"
+    )",
+    .launches = launches,
+    .check = require,
+    .check_values = serving::require_key_ranges,
+    .functions = {{"elements", elements}},
+    .examples = R"(
+      S=5 h=64 D=128 T=300 topk=32; S=3 h=32 D=64 T=9000 topk=512 order=value save_values=true
+      S=4 h=8 D=32 T=200 topk=40 page_table=given R=4 Q=4)",
+    .bench = R"(
+      S=4096 h=64 D=128 T=32768 topk=512; S=4096 h=64 D=128 T=131072 topk=512; S=4096 h=64 D=128 T=131072 topk=2048)",
+    .values = {{"k_start", [](const Case&, int64_t) -> int64_t { return 0; }},
+               {"k_end", [](const Case& c,
+                            int64_t i) { return std::max<int64_t>(c["T"] - c["S"] + i + 1, 0); }},
+               {"page_table", [](const Case&, int64_t i) { return i * 7 % 1021; }}}};
+
+}  // namespace tessera::kernels

@@ -1,0 +1,95 @@
+// paged_mqa_topk_blocks: paged_mqa_topk, and the blocks of keys that later layers choose from.
+//
+// Method   paged_mqa_logits, topk_select and candidate_blocks, one after the other
+// Maths    that of the three
+
+#include <algorithm>
+
+#include "kernels/registry/all_ops.h"
+#include "kernels/serving/indexer/parts/blocks_call.h"
+#include "kernels/serving/indexer/parts/logits_call.h"
+#include "kernels/signature/case.h"
+#include "kernels/views/reshaped.h"
+
+namespace tessera::kernels {
+namespace {
+
+constexpr serving::OutPages kPages = {"out_page_table", "out_page_size"};
+
+int64_t rows(const Call& c) {
+  return c["B"] * c["n"];
+}
+
+int64_t elements(const Call& c) {
+  return rows(c) * serving::padded_columns(c["max_len"]);
+}
+
+void launches(const Call& c, Launches& go) {
+  const TensorView scores(c.given("workspace").data, DType::f32, {rows(c), c["max_len"]},
+                          {serving::padded_columns(c["max_len"]), 1}, c.device());
+  const TensorView lengths = reshaped(c.given("lengths"), {rows(c)});
+  if (c["max_len"] > 0) serving::add_logits_of_pages(c, go, {scores, false});
+  serving::add_topk(c, go, scores, kPages, {.tensors = {{"lengths", lengths}}});
+  serving::add_blocks(c, go, scores, lengths);
+}
+
+void require(const Call& c) {
+  serving::require_heads(c);
+  serving::require_index_cache(c);
+  serving::require_block_size(c);
+  serving::require_out_pages(c, kPages, rows(c));
+}
+
+}  // namespace
+
+const Op paged_mqa_topk_blocks_op{
+    .name = "paged_mqa_topk_blocks",
+    .family = "serving",
+    .purpose =
+        "the keys of a paged cache with the best scores of each query, and the best blocks of keys",
+    .signature = R"(
+      q                e4m3 [B, n, h, D]
+      cache            u8 [P, bytes] rows
+      weights          f32 [B*n, h] rows
+      lengths          i32 [B, n]                   values 0 .. max_len
+      page_table       i32 [B, Q] rows
+      out_page_table?  i32 [R, V] rows
+      -> indices       i32 [B*n, topk]
+      -> blocks        i32 [B*n, num_blocks]        # see candidate_blocks
+      -> values?       f32 [B*n, topk]              iff save_values
+      workspace        f32 [elements()]
+      param  max_len int >= 0
+      param  topk int 1..4096
+      param  num_blocks int 1..4096 = 2048
+      param  block_size int = 8
+      param  order {index, value} = index
+      param  page_size int = 64
+      param  out_page_size int = 64
+      param  save_values bool = false
+      need   V >= 1 if out_page_table on out_page_table "argument 'out_page_table' has no columns"
+      need   1 <= page_size <= 1048576
+      limit  topk <= 4096 "so many keys of a row are not supported"
+      limit  num_blocks <= 4096 "so many blocks of a row are not supported"
+      limit  max_len <= 1073741824 "so many columns are not supported"
+      limit  B * n * h <= 2130706431 on q "so many queries are not supported"
+    )",
+    .launches = launches,
+    .check = require,
+    .check_values = serving::require_index_pages,
+    .functions = {{"elements", elements}},
+    .examples = R"(
+      B=3 n=1 h=64 D=128 P=20 Q=5 bytes=8448 max_len=300 topk=32 num_blocks=12
+      B=2 n=2 h=8 D=32 P=20 Q=30 bytes=432 max_len=200 page_size=12 topk=64 num_blocks=4)",
+    .bench = "B=8 n=1 h=32 D=128 P=16384 Q=2048 bytes=8448 max_len=131072 topk=512",
+    .values = {{"page_table",
+                [](const Case& c, int64_t i) {
+                  constexpr int64_t kStep = 7919;  // a prime: pages of a request are apart
+                  return i * kStep % std::max<int64_t>(c["P"], 1);
+                }},
+               {"out_page_table", [](const Case&, int64_t i) { return i * 7 % 1021; }},
+               {"lengths", [](const Case& c, int64_t i) {
+                  const int64_t most = std::min(c["Q"] * c["page_size"], c["max_len"]);
+                  return c["B"] > 3 ? most : most - i * 9 % (most + 1);
+                }}}};
+
+}  // namespace tessera::kernels
