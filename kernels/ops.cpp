@@ -467,6 +467,16 @@ void unpack_from_e2m1fn_x2(const UnpackFromE2m1fnX2& call, Stream stream) {
           stream);
 }
 
+void batched_transpose_weight_sf(const BatchedTransposeWeightSf& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(batched_transpose_weight_sf_op));
+  call_op(op,
+          {{"sf", call.sf},
+           {"sf0", call.sf0},
+           {"sf1", call.sf1}},
+          {{"block_size", call.block_size}},
+          stream);
+}
+
 void transpose(const Transpose& call, Stream stream) {
   static const OpInfo& op = table_of(parsed(transpose_op));
   call_op(op,
@@ -587,6 +597,81 @@ void engram_make_offsets(const EngramMakeOffsets& call, Stream stream) {
           {{"vocab_sizes", call.vocab_sizes},
            {"offsets", call.offsets}},
           {},
+          stream);
+}
+
+void engram_ngram_ids(const EngramNgramIds& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(engram_ngram_ids_op));
+  call_op(op,
+          {{"token_ids", call.token_ids},
+           {"row_start", call.row_start},
+           {"history", call.history},
+           {"ngram_token_ids", call.ngram_token_ids},
+           {"next_history", call.next_history}},
+          {{"ngram_size", call.ngram_size},
+           {"pad_id", call.pad_id}},
+          stream);
+}
+
+void engram_embed(const EngramEmbed& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(engram_embed_op));
+  call_op(op,
+          {{"ngram_token_ids", call.ngram_token_ids},
+           {"multipliers", call.multipliers},
+           {"vocab_sizes", call.vocab_sizes},
+           {"offsets", call.offsets},
+           {"table", call.table},
+           {"out", call.out}},
+          {},
+          stream);
+}
+
+void engram_sinkhorn_momentum(const EngramSinkhornMomentum& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(engram_sinkhorn_momentum_op));
+  call_op(op,
+          {{"grad", call.grad},
+           {"momentum", call.momentum},
+           {"out", call.out}},
+          {{"beta1", call.beta1},
+           {"nesterov", call.nesterov}},
+          stream);
+}
+
+void engram_sinkhorn_step(const EngramSinkhornStep& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(engram_sinkhorn_step_op));
+  call_op(op,
+          {{"matrix", call.matrix},
+           {"col_scale", call.col_scale},
+           {"row_scale", call.row_scale},
+           {"row_norm", call.row_norm},
+           {"col_sumsq", call.col_sumsq},
+           {"workspace", call.workspace}},
+          {{"eps", call.eps}},
+          stream);
+}
+
+TensorView workspace_of(const EngramSinkhornStep& call) {
+  static const OpInfo& op = table_of(parsed(engram_sinkhorn_step_op));
+  return workspace_of(op,
+          {{"matrix", call.matrix},
+           {"col_scale", call.col_scale},
+           {"row_scale", call.row_scale},
+           {"row_norm", call.row_norm},
+           {"col_sumsq", call.col_sumsq},
+           {"workspace", call.workspace}},
+          {},
+          {{"eps", call.eps}});
+}
+
+void engram_sinkhorn_finalize(const EngramSinkhornFinalize& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(engram_sinkhorn_finalize_op));
+  call_op(op,
+          {{"matrix", call.matrix},
+           {"row_scale", call.row_scale},
+           {"col_scale", call.col_scale},
+           {"out", call.out}},
+          {{"eps", call.eps},
+           {"alpha", call.alpha}},
           stream);
 }
 
@@ -1792,6 +1877,73 @@ void slot_plan(const SlotPlan& call, Stream stream) {
           {{"window_page_size", call.window_page_size},
            {"c4_page_size", call.c4_page_size},
            {"c128_page_size", call.c128_page_size}},
+          stream);
+}
+
+void hisparse_swap_in(const HisparseSwapIn& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(hisparse_swap_in_op));
+  call_op(op,
+          {{"tokens", call.tokens},
+           {"seq_len", call.seq_len},
+           {"req", call.req},
+           {"num_reqs", call.num_reqs},
+           {"hot_slots", call.hot_slots},
+           {"host_loc", call.host_loc},
+           {"host", call.host},
+           {"locations", call.locations},
+           {"hot_tokens", call.hot_tokens},
+           {"lru", call.lru},
+           {"cache", call.cache},
+           {"miss_list", call.miss_list},
+           {"miss_count", call.miss_count},
+           {"workspace", call.workspace}},
+          {{"save_misses", call.save_misses}},
+          stream);
+}
+
+TensorView workspace_of(const HisparseSwapIn& call) {
+  static const OpInfo& op = table_of(parsed(hisparse_swap_in_op));
+  return workspace_of(op,
+          {{"tokens", call.tokens},
+           {"seq_len", call.seq_len},
+           {"req", call.req},
+           {"num_reqs", call.num_reqs},
+           {"hot_slots", call.hot_slots},
+           {"host_loc", call.host_loc},
+           {"host", call.host},
+           {"locations", call.locations},
+           {"hot_tokens", call.hot_tokens},
+           {"lru", call.lru},
+           {"cache", call.cache},
+           {"miss_list", call.miss_list},
+           {"miss_count", call.miss_count},
+           {"workspace", call.workspace}},
+          {},
+          {{"save_misses", call.save_misses}});
+}
+
+void hisparse_replay(const HisparseReplay& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(hisparse_replay_op));
+  call_op(op,
+          {{"miss_list", call.miss_list},
+           {"miss_count", call.miss_count},
+           {"host", call.host},
+           {"cache", call.cache}},
+          {},
+          stream);
+}
+
+void hisparse_backup(const HisparseBackup& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(hisparse_backup_op));
+  call_op(op,
+          {{"seq_len", call.seq_len},
+           {"req", call.req},
+           {"num_reqs", call.num_reqs},
+           {"hot_slots", call.hot_slots},
+           {"host_loc", call.host_loc},
+           {"cache", call.cache},
+           {"host", call.host}},
+          {},
           stream);
 }
 

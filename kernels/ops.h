@@ -807,6 +807,24 @@ struct UnpackFromE2m1fnX2 {
 };
 TESSERA_API void unpack_from_e2m1fn_x2(const UnpackFromE2m1fnX2& call, Stream stream);
 
+/// packed exponents of the scales of weight blocks, by rows and by columns of the weight
+///
+///   sf      f32 [.., R, C]                          # of blocks of block_size x block_size
+///   -> sf0  i32 [.., ceil(C / 4), R*block_size]     align 16  # per row of the weight
+///   -> sf1  i32 [.., ceil(R / 4), C*block_size]     align 16  # per column
+///   param  block_size {32, 128}
+///   need   R * block_size % 128 = 0 on sf "argument 'sf' has the wrong number of rows"
+///   need   C * block_size % 128 = 0 on sf "argument 'sf' has the wrong number of columns"
+///   limit  T * (R + C) * block_size <= 2130706431 on sf "so many scales are not supported"
+///   limit  R * C * block_size <= 2130706431 on sf "so many scales are not supported"
+struct BatchedTransposeWeightSf {
+  TensorView sf = {};
+  TensorView sf0 = {};
+  TensorView sf1 = {};
+  std::optional<int64_t> block_size = {};  // must be given
+};
+TESSERA_API void batched_transpose_weight_sf(const BatchedTransposeWeightSf& call, Stream stream);
+
 /// transposes a matrix
 ///
 ///   x       bytes1/bytes2/bytes4 [R, C] rows
@@ -959,6 +977,118 @@ struct EngramMakeOffsets {
   TensorView offsets = {};
 };
 TESSERA_API void engram_make_offsets(const EngramMakeOffsets& call, Stream stream);
+
+/// the last token ids of each row of a ragged batch, for engram_hash and engram_embed
+///
+///   token_ids           i32/i64 [T]        values -2147483648 .. 2147483647
+///   row_start           i32 [B+1]          # first row of each request, then the end of the last; rows behind it are padding
+///   history?            i32 [B, N-1]       # the ids before each request's rows, the oldest first
+///   -> ngram_token_ids  i32 [T, N]         # its own id, the one before it, ..
+///   -> next_history?    i32 [B, N-1]       iff history  # for the next call
+///   param  ngram_size int
+///   param  pad_id int = -1
+///   let    N = ngram_size
+///   need   1 <= ngram_size <= 64
+///   need   -2147483648 <= pad_id <= 2147483647
+///   limit  T + B <= 2130706431 on token_ids "so many tokens are not supported"
+struct EngramNgramIds {
+  TensorView token_ids = {};
+  TensorView row_start = {};
+  TensorView history = {};
+  TensorView ngram_token_ids = {};
+  TensorView next_history = {};
+  std::optional<int64_t> ngram_size = {};  // must be given
+  int64_t pad_id = -1;
+};
+TESSERA_API void engram_ngram_ids(const EngramNgramIds& call, Stream stream);
+
+/// rows of a layer's hashed embedding tables for the last token ids
+///
+///   ngram_token_ids  i32 [T, N]
+///   multipliers      i64 [N]             # of the layer
+///   vocab_sizes      i32 [N-1, J]        values 1 .. V
+///   offsets          i32 [(N-1)*J]       # first row of each table
+///   table            bf16/f32 [V, D] rows
+///   -> out           as table [T, (N-1)*J*D] align 16
+///   need             1 <= N <= 64
+///   need             D >= 1 on table "argument 'table' has no columns"
+///   need             V >= 1 on table "argument 'table' has no rows"
+///   limit            D <= 65536 on table "rows this long are not supported"
+///   limit            V <= 2130706431 on table "so many rows are not supported"
+///   limit            T * (N-1) * J <= 2130706431 on ngram_token_ids "so many tokens are not supported"
+struct EngramEmbed {
+  TensorView ngram_token_ids = {};
+  TensorView multipliers = {};
+  TensorView vocab_sizes = {};
+  TensorView offsets = {};
+  TensorView table = {};
+  TensorView out = {};
+};
+TESSERA_API void engram_embed(const EngramEmbed& call, Stream stream);
+
+/// momentum of the gradient of embedding tables, and the update that it gives
+///
+///   grad               bf16/f32 [n]
+///   -> inout momentum  bf16/f32 [n]
+///   -> out             f32 [n]
+///   param  beta1 float
+///   param  nesterov bool = true
+///   need   n % 256 = 0 on grad "the number of elements is no multiple of 256"
+///   limit  n <= 545460846336    # rows are i32
+struct EngramSinkhornMomentum {
+  TensorView grad = {};
+  TensorView momentum = {};
+  TensorView out = {};
+  std::optional<double> beta1 = {};  // must be given
+  bool nesterov = true;
+};
+TESSERA_API void engram_sinkhorn_momentum(const EngramSinkhornMomentum& call, Stream stream);
+
+/// scales the rows of an embedding table's update to norm 1 and sums its columns' squares
+///
+///   matrix              f32 [R, D]
+///   col_scale           f32 [D]
+///   -> inout row_scale  f32 [R]
+///   -> row_norm         f32 [R]          # before the step
+///   -> col_sumsq        f32 [D]          # after it
+///   workspace           f32 [elements()]
+///   param  eps float
+///   need   D >= 1 on matrix "argument 'matrix' has no columns"
+///   need   D % 256 = 0 on matrix "a row has the wrong number of columns"
+///   limit  D <= 4096 on matrix "rows this long are not supported"
+///   limit  R <= 2130706431 on matrix "so many rows are not supported"
+struct EngramSinkhornStep {
+  TensorView matrix = {};
+  TensorView col_scale = {};
+  TensorView row_scale = {};
+  TensorView row_norm = {};
+  TensorView col_sumsq = {};
+  TensorView workspace = {};
+  std::optional<double> eps = {};  // must be given
+};
+TESSERA_API void engram_sinkhorn_step(const EngramSinkhornStep& call, Stream stream);
+TESSERA_API TensorView workspace_of(const EngramSinkhornStep& call);
+
+/// the scaled update of an embedding table, with rows of norm alpha
+///
+///   matrix     f32 [R, D]
+///   row_scale  f32 [R]
+///   col_scale  f32 [D]
+///   -> out     f32 [R, D] align 16
+///   param  eps, alpha float
+///   need   D >= 1 on matrix "argument 'matrix' has no columns"
+///   need   D % 256 = 0 on matrix "a row has the wrong number of columns"
+///   limit  D <= 4096 on matrix "rows this long are not supported"
+///   limit  R <= 2130706431 on matrix "so many rows are not supported"
+struct EngramSinkhornFinalize {
+  TensorView matrix = {};
+  TensorView row_scale = {};
+  TensorView col_scale = {};
+  TensorView out = {};
+  std::optional<double> eps = {};  // must be given
+  std::optional<double> alpha = {};  // must be given
+};
+TESSERA_API void engram_sinkhorn_finalize(const EngramSinkhornFinalize& call, Stream stream);
 
 /// copies each row into every residual stream
 ///
@@ -2624,6 +2754,97 @@ struct SlotPlan {
   int64_t c128_page_size = 64;
 };
 TESSERA_API void slot_plan(const SlotPlan& call, Stream stream);
+
+/// places of wanted tokens in a cache on the device, whose missing rows come from the host
+///
+///   tokens               i32 [B, n, k]           # -1: none
+///   seq_len              i32 [B]
+///   req                  i32 [B]                 # row of the state tables, each once
+///   num_reqs?            i32 [1]                 # requests from here on do not count
+///   hot_slots            i32 [Q, C+1]            # cache row of each slot; the last one is the newest token's
+///   host_loc             i64 [Q, L] rows         # host row of each token; -1: none
+///   host                 u8 [S, bytes] rows      # pinned and mapped
+///   -> locations         i32 [B, n, k]           # cache row; -1: none
+///   -> inout hot_tokens  i32 [Q, C+1]            # token in each slot; -1: none
+///   -> inout lru         i16 [Q, C]              # slots, the one used longest ago first
+///   -> inout cache       u8 [rows, bytes] rows
+///   -> miss_list?        i64 [B, n*k, 2]         iff save_misses  # host row, cache row; then -1
+///   -> miss_count?       i32 [B]                 iff save_misses
+///   workspace?           i64 [elements()]        iff not save_misses
+///   param  save_misses bool = false
+///   need   1 <= C on hot_slots "there must be a slot"
+///   limit  C <= 32767 on hot_slots "so many slots are not supported"
+///   limit  n * k <= 4096 on tokens "so many tokens are not supported"
+///   limit  B * n * k <= 2130706431 on tokens "so many tokens are not supported"
+///   need   bytes % 16 = 0 on host "a row has the wrong number of bytes"
+///   limit  S <= 2130706431 on host "so many rows are not supported"
+///   limit  rows <= 2130706431 on cache "so many rows are not supported"
+///   need   Q >= 1 on hot_slots "argument 'hot_slots' has no rows"
+///   need   L >= 1 on host_loc "argument 'host_loc' has no columns"
+struct HisparseSwapIn {
+  TensorView tokens = {};
+  TensorView seq_len = {};
+  TensorView req = {};
+  TensorView num_reqs = {};
+  TensorView hot_slots = {};
+  TensorView host_loc = {};
+  TensorView host = {};
+  TensorView locations = {};
+  TensorView hot_tokens = {};
+  TensorView lru = {};
+  TensorView cache = {};
+  TensorView miss_list = {};
+  TensorView miss_count = {};
+  TensorView workspace = {};
+  bool save_misses = false;
+};
+TESSERA_API void hisparse_swap_in(const HisparseSwapIn& call, Stream stream);
+TESSERA_API TensorView workspace_of(const HisparseSwapIn& call);
+
+/// copies the rows that hisparse_swap_in missed from the host, for a further layer
+///
+///   miss_list       i64 [B, N, 2]        # host row, device row; negative: none
+///   miss_count      i32 [B]              # entries of the list that count
+///   host            u8 [S, bytes] rows   # pinned and mapped
+///   -> inout cache  u8 [slots, bytes] rows
+///   need   bytes % 16 = 0 on host "a row has the wrong number of bytes"
+///   limit  B * N <= 2130706431 on miss_list "so many entries are not supported"
+///   limit  S <= 2130706431 on host "so many rows are not supported"
+///   limit  slots <= 2130706431 on cache "so many rows are not supported"
+struct HisparseReplay {
+  TensorView miss_list = {};
+  TensorView miss_count = {};
+  TensorView host = {};
+  TensorView cache = {};
+};
+TESSERA_API void hisparse_replay(const HisparseReplay& call, Stream stream);
+
+/// copies the row of each request's newest token from the device cache to the host
+///
+///   seq_len        i32 [B]               # 0: nothing is copied
+///   req            i32 [B]               # row of the state tables, each once
+///   num_reqs?      i32 [1]               # requests from here on do not count
+///   hot_slots      i32 [Q, C+1]          # cache row of each slot; the last one is the newest token's
+///   host_loc       i64 [Q, L] rows       # host row of each token; -1: none
+///   cache          u8 [rows, bytes] rows
+///   -> inout host  u8 [S, bytes] rows    # pinned and mapped
+///   need   C >= 0 on hot_slots "there must be a slot"
+///   need   Q >= 1 on hot_slots "argument 'hot_slots' has no rows"
+///   need   L >= 1 on host_loc "argument 'host_loc' has no columns"
+///   need   bytes % 16 = 0 on cache "a row has the wrong number of bytes"
+///   limit  B <= 2130706431
+///   limit  rows <= 2130706431 on cache "so many rows are not supported"
+///   limit  S <= 2130706431 on host "so many rows are not supported"
+struct HisparseBackup {
+  TensorView seq_len = {};
+  TensorView req = {};
+  TensorView num_reqs = {};
+  TensorView hot_slots = {};
+  TensorView host_loc = {};
+  TensorView cache = {};
+  TensorView host = {};
+};
+TESSERA_API void hisparse_backup(const HisparseBackup& call, Stream stream);
 
 /// rows of experts for the pairs of a routing, with true counts and ends
 ///

@@ -6,7 +6,6 @@
 #include "kernels/jit/call_context.h"
 
 namespace tessera::kernels {
-namespace {
 
 Dims place_of(const TensorView& view, int64_t element) {
   Dims place = view.shape;
@@ -16,6 +15,8 @@ Dims place_of(const TensorView& view, int64_t element) {
   }
   return place;
 }
+
+namespace {
 
 template <class T>
 int64_t load(const std::byte* address) {
@@ -37,7 +38,8 @@ int64_t integer_at(const TensorView& view, int64_t element) {
   const std::byte* address = static_cast<const std::byte*>(view.data) + offset * bytes(view.dtype);
   if (view.dtype == DType::i64) return load<int64_t>(address);
   if (view.dtype == DType::i32) return load<int32_t>(address);
-  TESSERA_CHECK(view.dtype == DType::boolean, "integer_at takes i32, i64 and bool");
+  if (view.dtype == DType::i16) return load<int16_t>(address);
+  TESSERA_CHECK(view.dtype == DType::boolean, "integer_at takes i16, i32, i64 and bool");
   return load<uint8_t>(address);
 }
 

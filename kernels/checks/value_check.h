@@ -16,8 +16,11 @@ namespace tessera::kernels {
 /// UncheckedValues. An empty tensor, whose address may be null, is given.
 bool values_are_checked(const TensorView& view);
 
-/// Element `element`, in logical row-major order, of an i32, i64 or bool CPU tensor.
+/// Element `element`, in logical row-major order, of an i16, i32, i64 or bool CPU tensor.
 int64_t integer_at(const TensorView& view, int64_t element);
+
+/// The indices of element `element` in row-major order.
+Dims place_of(const TensorView& view, int64_t element);
 
 /// Throws an argument error naming the tensor unless all elements are in lowest .. highest or its
 /// values are not checked. Elements that do not count, by their index, may have any value.

@@ -7,6 +7,7 @@
 // Tuned    H200: 256 threads per block.
 
 #include "kernels/checks/value_check.h"
+#include "kernels/engram/parts/ngram_hash.h"
 #include "kernels/registry/all_ops.h"
 #include "kernels/signature/case.h"
 #include "kernels/signature/launches.h"
@@ -20,7 +21,6 @@ struct Spec {
 };
 
 constexpr int64_t kThreads = 256;
-constexpr int64_t kUnrolledIds = 8;
 
 ir::Kernel build(const Spec& s) {
   using namespace dsl;
@@ -42,20 +42,9 @@ ir::Kernel build(const Spec& s) {
     auto offset = k.let("offset", offsets(at.y, column));
     // hash the ids of this order
     auto order = k.let("order", column / s.tables + 1);
-    auto hash = k.var(DType::i64, 0, "hash");
-    auto mix = [&](const Value& i) {
-      hash = select(i <= order, hash ^ i64(ids(token, i)) * multipliers(at.y, i), hash);
-    };
-    if (s.ngram <= kUnrolledIds) {
-      k.unrolled(s.ngram, mix);
-    } else {
-      k.serial(0, s.ngram, mix);
-    }
-    // floor modulus
-    auto positive = k.let("positive", i64(max(size, 1)));
-    auto remainder = k.let("remainder", hash % positive);
-    auto row = select(remainder < 0, remainder + positive, remainder);
-    out(at.y, token, column) = i32(select(size > 0, row, i64(0)) + i64(offset));
+    out(at.y, token, column) = i32(engram::ngram_row(
+        k, s.ngram, order, [&](const Value& i) { return ids(token, i).read(); },
+        [&](const Value& i) { return multipliers(at.y, i).read(); }, size, offset));
   });
   return k.finish();
 }

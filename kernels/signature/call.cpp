@@ -17,9 +17,9 @@ int64_t Call::stored_columns(Packing packing, int64_t columns) {
 }
 
 std::optional<DType> dtype_named(std::string_view word) {
-  for (const DType dtype :
-       {DType::f32, DType::f16, DType::bf16, DType::i8, DType::u8, DType::i32, DType::u32,
-        DType::i64, DType::u64, DType::boolean, DType::e4m3, DType::e5m2, DType::e2m1}) {
+  for (const DType dtype : {DType::f32, DType::f16, DType::bf16, DType::i8, DType::u8, DType::i16,
+                            DType::u16, DType::i32, DType::u32, DType::i64, DType::u64,
+                            DType::boolean, DType::e4m3, DType::e5m2, DType::e2m1}) {
     if (tessera::name(dtype) == word) return dtype;
   }
   return std::nullopt;

@@ -53,8 +53,9 @@ const std::vector<std::string>& scale_layouts() {
 
 /// Words that rules may use without being names of the call.
 bool is_dtype_word(const std::string& word) {
-  for (const char* known : {"f32", "f16", "bf16", "i8", "u8", "i32", "u32", "i64", "u64", "bool",
-                            "e4m3", "e5m2", "e2m1", "e5m6", "bytes1", "bytes2", "bytes4"}) {
+  for (const char* known :
+       {"f32", "f16", "bf16", "i8", "u8", "i16", "u16", "i32", "u32", "i64", "u64", "bool", "e4m3",
+        "e5m2", "e2m1", "e5m6", "bytes1", "bytes2", "bytes4"}) {
     if (word == known) return true;
   }
   return false;

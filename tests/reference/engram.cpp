@@ -1,6 +1,7 @@
 #include "tests/reference/engram.h"
 
 #include <cmath>
+#include <vector>
 
 namespace tessera::reference {
 
@@ -56,6 +57,67 @@ HostTensor engram_hash(const HostTensor& ngram_token_ids, const HostTensor& mult
                        static_cast<uint32_t>(static_cast<uint64_t>(sum)));
         }
       }
+    }
+  }
+  return out;
+}
+
+NgramIds engram_ngram_ids(const HostTensor& token_ids, const HostTensor& row_start,
+                          const HostTensor* history, int64_t ngram, int64_t pad) {
+  const int64_t rows = token_ids.size(), requests = row_start.size() - 1, before = ngram - 1;
+  const auto number = [](const HostTensor& tensor, int64_t i) {
+    return static_cast<int64_t>(static_cast<int32_t>(static_cast<uint32_t>(tensor.bits(i))));
+  };
+  NgramIds result{HostTensor(DType::i32, {rows, ngram}),
+                  HostTensor(DType::i32, {requests, before})};
+  const auto set = [](HostTensor& tensor, int64_t i, int64_t value) {
+    tensor.set_bits(i, static_cast<uint32_t>(static_cast<uint64_t>(value)));
+  };
+  for (int64_t i = 0; i < rows * ngram; ++i) set(result.ids, i, pad);
+  for (int64_t b = 0; b < requests; ++b) {
+    int64_t first = number(row_start, b), end = number(row_start, b + 1);
+    const bool ascends = first >= 0 && first <= end && end <= rows && (b > 0 || first == 0);
+    if (!ascends) first = end = 0;
+    // Ids of the history, then those of the rows.
+    std::vector<int64_t> all;
+    for (int64_t j = 0; j < before; ++j) {
+      all.push_back(history == nullptr ? pad : number(*history, b * before + j));
+    }
+    for (int64_t r = first; r < end; ++r) {
+      all.push_back(number(token_ids, r));
+      for (int64_t i = 0; i < ngram; ++i) {
+        set(result.ids, r * ngram + i, all[all.size() - 1 - static_cast<size_t>(i)]);
+      }
+    }
+    for (int64_t j = 0; j < before; ++j) {
+      set(result.next_history, b * before + j,
+          all[all.size() - static_cast<size_t>(before) + static_cast<size_t>(j)]);
+    }
+  }
+  return result;
+}
+
+HostTensor engram_embed(const HostTensor& ngram_token_ids, const HostTensor& multipliers,
+                        const HostTensor& vocab_sizes, const HostTensor& offsets,
+                        const HostTensor& table) {
+  const auto layer = [](const HostTensor& tensor) {
+    Dims shape = {1};
+    for (int i = 0; i < tensor.shape().rank; ++i) shape.push_back(tensor.shape()[i]);
+    HostTensor result(tensor.dtype(), shape);
+    for (int64_t i = 0; i < tensor.size(); ++i) result.set_bits(i, tensor.bits(i));
+    return result;
+  };
+  const HostTensor rows =
+      engram_hash(ngram_token_ids, layer(multipliers), layer(vocab_sizes), layer(offsets));
+  const int64_t entries = offsets.size(), columns = table.shape()[1];
+  HostTensor out(table.dtype(), {ngram_token_ids.shape()[0], entries * columns});
+  for (int64_t i = 0; i < rows.size(); ++i) {
+    const double offset = offsets.value(i % entries), size = vocab_sizes.value(i % entries);
+    const bool fits =
+        size > 0 && offset >= 0 && offset + size <= static_cast<double>(table.shape()[0]);
+    for (int64_t d = 0; d < columns; ++d) {
+      const auto row = static_cast<int64_t>(rows.value(i));
+      out.set_bits(i * columns + d, fits ? table.bits(row * columns + d) : 0);
     }
   }
   return out;

@@ -33,6 +33,33 @@ test::HostTensor engram_hash(const test::HostTensor& ngram_token_ids,
                              const test::HostTensor& multipliers,
                              const test::HostTensor& vocab_sizes, const test::HostTensor& offsets);
 
+/// Column i of row r is the id i rows before it, if its request has that row; else the id of the request's
+/// `history`, whose last column is the id before its first row; else pad. Row r belongs to request b with
+/// row_start[b] <= r < row_start[b + 1]; a row of none, and a request whose rows do not ascend, is padding.
+/// next_history: the last ids of history and rows of each request.
+///
+///   token_ids       i32|i64 [T]
+///   row_start       i32 [B + 1]
+///   history         i32 [B, ngram - 1]; null: none
+struct NgramIds {
+  test::HostTensor ids, next_history;  // i32 [T, ngram], [B, ngram - 1]
+};
+NgramIds engram_ngram_ids(const test::HostTensor& token_ids, const test::HostTensor& row_start,
+                          const test::HostTensor* history, int64_t ngram, int64_t pad);
+
+/// Row engram_hash of one layer of the table, for each entry of each token; 0 where the table does not have
+/// all rows of a size behind its offset.
+///
+///   multipliers     i64 [N]
+///   vocab_sizes     i32 [N-1, J]
+///   offsets         i32 [(N-1) J]
+///   table           bf16|f32 [V, D]
+///   returns         as table [T, (N-1) J D]
+test::HostTensor engram_embed(const test::HostTensor& ngram_token_ids,
+                              const test::HostTensor& multipliers,
+                              const test::HostTensor& vocab_sizes, const test::HostTensor& offsets,
+                              const test::HostTensor& table);
+
 /// out = x + g v with g the sigmoid of the signed root of the clamped score of each stream, in f64
 /// from start to end, each result rounded once.
 ///

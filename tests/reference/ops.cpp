@@ -7,6 +7,7 @@
 #include "tests/reference/e5m6.h"
 #include "tests/reference/engram.h"
 #include "tests/reference/engram_bwd.h"
+#include "tests/reference/engram_sinkhorn.h"
 #include "tests/reference/gemm.h"
 #include "tests/reference/get_fused_mapping.h"
 #include "tests/reference/mhc.h"
@@ -434,6 +435,29 @@ Runner runner(const std::string& op) {
                                              inputs.at("vocab_sizes"), inputs.at("offsets"))}};
     };
   }
+  if (op == "engram_ngram_ids") {
+    return [](const HostTensors& inputs, const Params& params) {
+      const HostTensor* history = optional_input(inputs, "history");
+      NgramIds result = engram_ngram_ids(inputs.at("token_ids"), inputs.at("row_start"), history,
+                                         param<int64_t>(params, "ngram_size", 1),
+                                         param<int64_t>(params, "pad_id", -1));
+      HostTensors outputs = {{"ngram_token_ids", std::move(result.ids)}};
+      if (history != nullptr) outputs["next_history"] = std::move(result.next_history);
+      return outputs;
+    };
+  }
+  if (op == "engram_embed") {
+    return [](const HostTensors& inputs, const Params&) {
+      return HostTensors{{"out", engram_embed(inputs.at("ngram_token_ids"),
+                                              inputs.at("multipliers"), inputs.at("vocab_sizes"),
+                                              inputs.at("offsets"), inputs.at("table"))}};
+    };
+  }
+  if (op == "batched_transpose_weight_sf") {
+    return [](const HostTensors& inputs, const Params& params) {
+      return batched_transpose_weight_sf(inputs.at("sf"), param<int64_t>(params, "block_size", 32));
+    };
+  }
   if (op == "engram_make_offsets") {
     return [](const HostTensors& inputs, const Params&) {
       return HostTensors{{"offsets", engram_make_offsets(inputs.at("vocab_sizes"))}};
@@ -555,6 +579,7 @@ Runner runner(const std::string& op) {
       return compose(op, inputs, params, runner);
     };
   }
+  if (Runner optimizer = engram_sinkhorn_runner(op)) return optimizer;
   if (Runner attention = attention_runner(op)) return attention;
   if (Runner latent = mla_runner(op)) return latent;
   if (Runner product = gemm_runner(op)) return product;

@@ -3,6 +3,7 @@
 #include "tests/reference/casts.h"
 #include "tests/reference/compressor.h"
 #include "tests/reference/hash_gate.h"
+#include "tests/reference/hisparse.h"
 #include "tests/reference/indexer.h"
 #include "tests/reference/kv_compress.h"
 #include "tests/reference/moe_serving.h"
@@ -240,6 +241,7 @@ Runner serving_runner(const std::string& op) {
   if (Runner norm = norm_runner(op)) return norm;
   if (Runner indexer = indexer_runner(op)) return indexer;
   if (Runner pages = pages_runner(op)) return pages;
+  if (Runner swap = hisparse_runner(op)) return swap;
   if (Runner experts = moe_serving_runner(op)) return experts;
   if (op == "swiglu_fwd" || op == "swiglu_bwd") {
     return [op](const HostTensors& in, const Params& params) {

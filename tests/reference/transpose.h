@@ -10,4 +10,9 @@ namespace tessera::reference {
 /// Example: transpose(x).shape() is {C, R} for x of shape {R, C}.
 test::HostTensor transpose(const test::HostTensor& x);
 
+/// The exponents of scales f32 [.., R, C] of weight blocks, four to a word, the first in the low byte: sf0 i32
+/// [.., ceil(C / 4), R block] has for each row of the weight those of its blocks, sf1 i32 [.., ceil(R / 4), C
+/// block] for each column.
+test::HostTensors batched_transpose_weight_sf(const test::HostTensor& sf, int64_t block);
+
 }  // namespace tessera::reference

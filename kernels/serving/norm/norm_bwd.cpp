@@ -20,6 +20,7 @@
 
 #include "kernels/registry/all_ops.h"
 #include "kernels/serving/norm/parts/norm_row.h"
+#include "kernels/serving/norm/parts/partial_sum.h"
 #include "kernels/signature/case.h"
 #include "kernels/signature/launches.h"
 #include "kernels/signature/scale_layout.h"
@@ -38,10 +39,6 @@ struct Spec {
   int16_t width, weight_width;  // columns per load of the rows and of the weight
   int32_t hidden;
 };
-
-constexpr int64_t kPartials = 264;   // results depend on it
-constexpr int64_t kSumColumns = 32;  // of a block that adds partials
-constexpr int kSumThreads = 256;
 
 /// The rows of a token in registers.
 struct Held {
@@ -134,36 +131,13 @@ ir::Kernel build_rows(const Spec& s) {
   return k.finish();
 }
 
-ir::Kernel build_sum(const Spec& s) {
-  using namespace dsl;
-  Builder k("norm_bwd_sum");
-  auto num_partials = k.dim("num_partials");
-  auto partials = k.input("partials", DType::f32, {num_partials, s.hidden});
-  auto grad_weight =
-      k.output("grad_weight", s.weight_dtype, {s.hidden}, {.align = bytes(s.weight_dtype)});
-  auto at = k.launch({ceil_div(i32(s.hidden), kSumColumns)}, {.threads = kSumThreads});
-  k.let_next_kernel_start();
-  k.wait_for_previous_kernel();
-  auto tile = k.shared(DType::f32, {kPartials, kSumColumns}, "tile");
-  k.copy(partials.tile({0, at.x * kSumColumns}, {kPartials, kSumColumns}), tile);
-  auto column = k.let("column", at.x * kSumColumns + k.thread());
-  k.if_(k.thread() < kSumColumns && column < s.hidden, [&] {
-    auto sum = k.var(DType::f32, 0.0f, "sum");
-    k.serial(0, min(num_partials, i32(kPartials)),
-             [&](Value part) { sum += tile(part, k.thread()); });
-    Value before = grad_weight(column);
-    grad_weight(column) = cast(s.weight_dtype, f32(before) + sum);
-  });
-  return k.finish();
-}
-
-int64_t tokens_per_block(const Call& c) {
-  return num_blocks(c["T"], kPartials);
+ir::Kernel build_sum(const serving::PartialSumSpec& s) {
+  return serving::build_partial_sum("norm_bwd_sum", "grad_weight", s);
 }
 
 /// Blocks that have tokens.
 int64_t partials_of(const Call& c) {
-  return c["T"] == 0 ? 0 : num_blocks(c["T"], tokens_per_block(c));
+  return serving::num_partials(c["T"]);
 }
 
 void launches(const Call& c, Launches& go) {
@@ -181,7 +155,7 @@ void launches(const Call& c, Launches& go) {
       std::gcd(std::gcd(width_of("x"), width_of("grad_out")), width_of("grad_residual_out")));
   s.weight_width = static_cast<int16_t>(width_of("weight"));
   s.hidden = c.i32("H");
-  Args args{{}, {{"tokens_per_block", tokens_per_block(c)}}};
+  Args args{{}, {{"tokens_per_block", serving::rows_per_partial(c["T"])}}};
   if (s.has_weight) {
     const TensorView& workspace = c.given("workspace");
     args.tensors.push_back({"partials",
@@ -189,7 +163,10 @@ void launches(const Call& c, Launches& go) {
                              Dims{c["H"], 1}, workspace.device}});
   }
   go.add(build_rows, s, args, "rows");
-  if (s.has_weight) go.add(build_sum, s, args, "sum");
+  if (s.has_weight) {
+    go.add(build_sum, serving::PartialSumSpec{s.weight_dtype, true, true, 0, s.hidden}, args,
+           "sum");
+  }
 }
 
 }  // namespace

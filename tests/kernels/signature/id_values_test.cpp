@@ -26,6 +26,7 @@ bool is_taken(const std::string& op, const std::string& tensor, int64_t value) {
       "compress_plan_decode page_table",
       "gather_pages indices",
       "gather_pages page_table",
+      "hisparse_replay miss_list",
       "inplace_unique_group_indices group_indices",
       "moe_topk_gate_bwd topk_idx",
       "per_channel_cast_fused pos_to_token",
@@ -47,11 +48,18 @@ bool is_taken(const std::string& op, const std::string& tensor, int64_t value) {
   };
   static const std::set<std::string> all = {
       "combine_reduce num_tokens",  // cut, as in all ops that take it
+      "engram_embed multipliers",
+      "engram_embed ngram_token_ids",
+      "engram_ngram_ids history",
+      "engram_ngram_ids token_ids",
       "engram_hash multipliers",
       "engram_hash ngram_token_ids",
       "engram_hash offsets",
       "engram_make_offsets vocab_sizes",
       "hash_gate num_tokens",
+      "hisparse_backup num_reqs",
+      "hisparse_swap_in hot_tokens",  // a slot may hold what nobody wants
+      "hisparse_swap_in num_reqs",
       "mask_indices_by_tp indices",
       "mask_padded_topk num_tokens",
       "mask_padded_topk topk_idx",

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -236,6 +237,114 @@ std::vector<OpCase> fused_weight_cases() {
   add(7, 1024, Values::bits, "any bits");
   add(0, 256, Values::normal, "without streams");
   add(3, 0, Values::normal, "without columns");
+  return cases;
+}
+
+std::vector<OpCase> engram_ngram_ids_cases() {
+  std::vector<OpCase> cases;
+  const auto add = [&](const std::vector<int64_t>& lengths, int64_t ngram, DType dtype,
+                       bool history, int64_t padding = 0) {
+    Random random(cases.size() + 21);
+    const auto batch = std::ssize(lengths);
+    HostTensor row_start(DType::i32, {batch + 1});
+    int64_t rows = 0;
+    for (int64_t b = 0; b < batch; ++b) {
+      row_start.set_value(b, static_cast<double>(rows));
+      rows += lengths[static_cast<size_t>(b)];
+    }
+    row_start.set_value(batch, static_cast<double>(rows));
+    HostTensor ids(dtype, {rows + padding}), before(DType::i32, {batch, ngram - 1});
+    const auto fill = [&](HostTensor& tensor) {
+      for (int64_t i = 0; i < tensor.size(); ++i) {
+        const int64_t ends[] = {-1, INT32_MIN, INT32_MAX, random.below(130'000)};
+        tensor.set_value(i, static_cast<double>(ends[std::min<int64_t>(random.below(12), 3)]));
+      }
+    };
+    fill(ids);
+    fill(before);
+    OpCase test;
+    test.label = fmt::format("B={} T={} N={} {}{}", batch, rows + padding, ngram, name(dtype),
+                             history ? " history" : "");
+    test.inputs = {{"token_ids", std::move(ids)}, {"row_start", std::move(row_start)}};
+    if (history) test.inputs["history"] = std::move(before);
+    test.params["ngram_size"] = ngram;
+    if (cases.size() % 3 == 1) test.params["pad_id"] = int64_t{7};
+    cases.push_back(std::move(test));
+  };
+  for (const DType dtype : {DType::i32, DType::i64}) {
+    for (const bool history : {false, true}) {
+      for (const int64_t ngram : {1, 2, 3, 5}) {
+        add({4, 1, 0, 9, 2}, ngram, dtype, history);
+        add({1, 1, 1}, ngram, dtype, history, 2);
+      }
+      add({0, 0}, 3, dtype, history);
+      add({0, 3}, 4, dtype, history, 1);
+      add({}, 3, dtype, history, 4);
+      add({}, 3, dtype, history);
+      add({300, 0, 1, 212}, 3, dtype, history);
+      add(std::vector<int64_t>(270, 1), 3, dtype, history);
+    }
+  }
+  for (const int64_t wrong : {0, 1, 2}) {  // a first row, an end, and rows before the batch
+    OpCase test = cases[wrong == 1 ? 4 : 12];
+    HostTensor& row_start = test.inputs["row_start"];
+    row_start.set_value(wrong == 1 ? row_start.size() - 1 : 0, wrong == 0   ? 2
+                                                               : wrong == 1 ? 99
+                                                                            : -5);
+    test.label += " rows out of range";
+    cases.push_back(std::move(test));
+  }
+  return cases;
+}
+
+std::vector<OpCase> engram_embed_cases() {
+  std::vector<OpCase> cases;
+  const auto add = [&](int64_t tokens, int64_t ngram, int64_t tables, int64_t columns,
+                       DType dtype) {
+    Random random(cases.size() + 31);
+    const int64_t entries = (ngram - 1) * tables;
+    HostTensor ids(DType::i32, {tokens, ngram}), multipliers(DType::i64, {ngram});
+    HostTensor sizes(DType::i32, {ngram - 1, tables}), offsets(DType::i32, {entries});
+    for (int64_t i = 0; i < ids.size(); ++i) {
+      ids.set_value(i, static_cast<double>(random.below(100'000) - 10));
+    }
+    for (int64_t i = 0; i < ngram; ++i) multipliers.set_bits(i, random.next());
+    int64_t rows = 0;
+    for (int64_t i = 0; i < entries; ++i) {
+      sizes.set_value(i, static_cast<double>(random.below(40) + 1));
+      offsets.set_value(i, static_cast<double>(rows));
+      rows += static_cast<int64_t>(sizes.value(i));
+    }
+    OpCase test;
+    test.label = fmt::format("T={} N={} J={} D={} {}", tokens, ngram, tables, columns, name(dtype));
+    test.inputs = {{"ngram_token_ids", std::move(ids)},
+                   {"multipliers", std::move(multipliers)},
+                   {"vocab_sizes", std::move(sizes)},
+                   {"offsets", std::move(offsets)},
+                   {"table", random_tensor(dtype, {rows + 1, columns}, Values::bits, 32)}};
+    cases.push_back(std::move(test));
+  };
+  for (const DType dtype : {DType::bf16, DType::f32}) {
+    for (const int64_t columns : {1, 2, 7, 8, 40, 64, 160, 264, 600}) add(5, 3, 4, columns, dtype);
+    add(37, 3, 8, 64, dtype);
+    add(3, 12, 3, 16, dtype);
+    add(4, 2, 1, 32, dtype);
+    add(0, 3, 8, 64, dtype);
+    add(3, 1, 8, 64, dtype);
+    cases.push_back(with_strides(cases[5], "table", {72, 1}));
+    cases.push_back(with_strides(cases[5], "table", {68, 1}));
+    cases.push_back(with_strides(cases[5], "table", {67, 1}));
+  }
+  OpCase wrong = cases[5];
+  wrong.label += " sizes and offsets out of range";
+  const auto rows = static_cast<double>(wrong.inputs["table"].shape()[0]);
+  wrong.inputs["vocab_sizes"].set_value(1, 0);
+  wrong.inputs["vocab_sizes"].set_value(2, -3);
+  wrong.inputs["vocab_sizes"].set_value(3, 2147483647);
+  wrong.inputs["offsets"].set_value(4, -1);
+  wrong.inputs["offsets"].set_value(5, rows);
+  wrong.inputs["offsets"].set_value(6, 2147483647);
+  cases.push_back(std::move(wrong));
   return cases;
 }
 

@@ -66,6 +66,8 @@ std::vector<OpCase> per_block_cast_lossless_cases();
 std::vector<OpCase> per_channel_cast_and_transpose_cases();
 std::vector<OpCase> swiglu_forward_and_per_token_cast_cases();
 std::vector<OpCase> unpack_from_e2m1fn_x2_cases();
+/// Both blocks, extents that words of four do not divide, every exponent, scales that are no powers of two.
+std::vector<OpCase> batched_transpose_weight_sf_cases();
 std::vector<OpCase> per_channel_cast_cases();
 /// With and without each optional tensor, indices that x does not have, runs that are cut short.
 std::vector<OpCase> per_channel_cast_fused_cases();
@@ -81,6 +83,15 @@ std::vector<OpCase> engram_gate_bwd_cases();
 std::vector<OpCase> grad_w_reduce_cases();
 std::vector<OpCase> engram_hash_cases();
 std::vector<OpCase> engram_make_offsets_cases();
+/// Both dtypes of ids, with a history and without, requests of no rows, rows of no request.
+std::vector<OpCase> engram_ngram_ids_cases();
+/// Rows of one element to several warps, both dtypes, ids that wrap, sizes and offsets out of range.
+std::vector<OpCase> engram_embed_cases();
+/// All dtypes, with nesterov and without, values at the ends of the formats.
+std::vector<OpCase> engram_sinkhorn_momentum_cases();
+/// Rows of one warp to several steps of a block, runs of one row to several tiles, no rows, rows of zeros.
+std::vector<OpCase> engram_sinkhorn_step_cases();
+std::vector<OpCase> engram_sinkhorn_finalize_cases();
 std::vector<OpCase> expand_to_mhc_fwd_cases();
 std::vector<OpCase> expand_to_mhc_bwd_cases();
 std::vector<OpCase> pre_split_mixes_fwd_cases();
@@ -140,6 +151,11 @@ std::vector<OpCase> swiglu_bwd_cases();
 std::vector<OpCase> gather_pages_cases();
 std::vector<OpCase> paged_lengths_cases();
 std::vector<OpCase> slot_plan_cases();
+/// Short and long requests, hits and misses, repeats over steps, more tokens than slots, no entries, states
+/// and values out of range.
+std::vector<OpCase> hisparse_swap_in_cases();
+std::vector<OpCase> hisparse_replay_cases();
+std::vector<OpCase> hisparse_backup_cases();
 /// One block, one cluster and several kernels; ids of both dtypes, tokens that do not count, too few rows.
 std::vector<OpCase> moe_plan_cases();
 /// All layouts, padding filled and not, pairs that are none, strided rows.

@@ -153,6 +153,79 @@ PromiseCase gate(const std::string& label, const Routing& routing, const std::st
           refusal};
 }
 
+PromiseCase ngrams(const std::string& label, const std::vector<double>& rows,
+                   const std::string& refusal) {
+  return {label,
+          "engram_ngram_ids",
+          {{"token_ids", tensor_of(DType::i32, {4}, {5, 6, 7})},
+           {"row_start", tensor_of(DType::i32, {3}, rows)}},
+          {{"ngram_size", int64_t{2}}},
+          refusal};
+}
+
+PromiseCase embedded(const std::string& label, double size, double offset,
+                     const std::string& refusal) {
+  return {label,
+          "engram_embed",
+          {{"ngram_token_ids", tensor_of(DType::i32, {1, 2}, {5, 6})},
+           {"multipliers", tensor_of(DType::i64, {2}, {3, 7})},
+           {"vocab_sizes", tensor_of(DType::i32, {1, 2}, {4, size})},
+           {"offsets", tensor_of(DType::i32, {2}, {0, offset})},
+           {"table", tensor_of(DType::f32, {9, 2}, {1, 2, 3})}},
+          {},
+          refusal};
+}
+
+PromiseCase packed_scales(const std::string& label, double scale, const std::string& refusal) {
+  return {label,
+          "batched_transpose_weight_sf",
+          {{"sf", tensor_of(DType::f32, {1, 2}, {1, scale})}},
+          {{"block_size", int64_t{128}}},
+          refusal};
+}
+
+/// Embedding tables, and scales of weights.
+std::vector<PromiseCase> table_promise_cases() {
+  return {
+      ngrams("rows of two requests, and padding", {0, 2, 3}, ""),
+      ngrams("a first row that is not 0", {1, 2, 3},
+             "tessera: engram_ngram_ids: argument 'row_start' has a value out of range\n"
+             "  expected  0 .. 0\n"
+             "  got       1 at [0]"),
+      ngrams("rows that go backwards", {0, 3, 2},
+             "tessera: engram_ngram_ids: argument 'row_start' has a value out of range\n"
+             "  expected  3 .. 4\n"
+             "  got       2 at [2]"),
+      ngrams("an end beyond the rows", {0, 2, 5},
+             "tessera: engram_ngram_ids: argument 'row_start' has a value out of range\n"
+             "  expected  2 .. 4\n"
+             "  got       5 at [2]"),
+      embedded("tables that lie in the rows", 5, 4, ""),
+      embedded("a table without rows", 0, 4,
+               "tessera: engram_embed: argument 'vocab_sizes' has a value out of range\n"
+               "  expected  1 .. 9\n"
+               "  got       0 at [0, 1]"),
+      embedded("a table beyond the rows", 6, 4,
+               "tessera: engram_embed: argument 'offsets' has a value out of range\n"
+               "  expected  0 .. 3, the table's rows but those of this size\n"
+               "  got       4 at [1]"),
+      embedded("a table before the rows", 2, -1,
+               "tessera: engram_embed: argument 'offsets' has a value out of range\n"
+               "  expected  0 .. 7, the table's rows but those of this size\n"
+               "  got       -1 at [1]"),
+      packed_scales("powers of two", 0.25, ""),
+      packed_scales("no scale", 0, ""),
+      packed_scales("no bound", INFINITY, ""),
+      packed_scales("a scale that is no power of two", 3,
+                    "tessera: batched_transpose_weight_sf: argument 'sf' has a value out of range\n"
+                    "  expected  powers of two, +0 or +infinity\n"
+                    "  got       3 at [0, 1]"),
+      packed_scales("a negative scale", -1,
+                    "tessera: batched_transpose_weight_sf: argument 'sf' has a value out of range\n"
+                    "  expected  powers of two, +0 or +infinity\n"
+                    "  got       -1 at [0, 1]")};
+}
+
 }  // namespace
 
 std::vector<std::string> PromiseCase::reports() const {
@@ -320,7 +393,9 @@ std::vector<PromiseCase> promise_cases() {
            "  expected  at most 3\n"
            "  got       4 at [3, 0]"),
   };
+  for (PromiseCase& promise : table_promise_cases()) cases.push_back(std::move(promise));
   for (PromiseCase& promise : serving_promise_cases()) cases.push_back(std::move(promise));
+  for (PromiseCase& promise : hisparse_promise_cases()) cases.push_back(std::move(promise));
   for (PromiseCase& promise : gemm_promise_cases()) cases.push_back(std::move(promise));
   return cases;
 }

@@ -27,6 +27,8 @@ std::vector<PromiseCase> promise_cases();
 
 /// Those of the serving family, which promise_cases has too.
 std::vector<PromiseCase> serving_promise_cases();
+/// Those of the cache of rows on the host, which promise_cases has too.
+std::vector<PromiseCase> hisparse_promise_cases();
 /// Those of the gemm family, which promise_cases has too.
 std::vector<PromiseCase> gemm_promise_cases();
 

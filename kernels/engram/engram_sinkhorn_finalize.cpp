@@ -1,0 +1,125 @@
+// engram_sinkhorn_finalize: the scaled matrix with rows of norm alpha.
+//
+// Shapes   matrix, out [rows, columns], row_scale [rows], col_scale [columns]
+// Dtypes   f32
+// Method   as norm_fwd: the threads of a row hold it in registers between its sum and its store; short
+//          rows stand several to a block. Every byte moves once, so the bound is bytes / copy bandwidth.
+// Maths    x = (row_scale matrix) col_scale; out = x (alpha / (sqrt(sum of x^2) + eps)), the sum in the
+//          order of norm_row.h
+// Tuned    never measured.
+
+#include <algorithm>
+#include <utility>
+
+#include "kernels/registry/all_ops.h"
+#include "kernels/serving/norm/parts/norm_row.h"
+#include "kernels/signature/case.h"
+#include "kernels/signature/launches.h"
+#include "kernels/signature/scale_layout.h"
+#include "kernels/views/alignment.h"
+
+namespace tessera::kernels {
+namespace {
+
+using serving::kRowRun;
+using serving::NormRow;
+using serving::RowTile;
+
+struct Spec {
+  int32_t columns;
+  int16_t width, col_width;  // columns per access to the matrix, to col_scale
+};
+
+constexpr int64_t kManyBlocks = 2048, kMaxTiles = 8;  // tiles of a block reuse col_scale
+
+ir::Kernel build(const Spec& s) {
+  using namespace dsl;
+  const RowTile tile = serving::pick_row_tile(s.columns, true);
+  Builder k("engram_sinkhorn_finalize");
+  auto rows = k.dim("rows");
+  auto matrix = k.input("matrix", DType::f32, {rows, s.columns}, {.align = int64_t{4} * s.width});
+  auto row_scale = k.input("row_scale", DType::f32, {rows}, {.align = 4});
+  auto col_scale =
+      k.input("col_scale", DType::f32, {s.columns}, {.align = int64_t{4} * s.col_width});
+  auto out = k.output("out", DType::f32, {rows, s.columns});
+  auto eps = k.scalar("eps", DType::f32), alpha = k.scalar("alpha", DType::f32);
+  auto tiles_per_block = k.scalar("tiles_per_block", DType::i32);
+  const auto tiles = ceil_div(rows, tile.rows);
+  auto at = k.launch({(tiles + tiles_per_block - 1) / tiles_per_block},
+                     {.threads = tile.block_threads()});
+  k.let_next_kernel_start();
+  const NormRow row(k, s.columns, tile);
+  k.wait_for_previous_kernel();
+  auto by_column = row.local(DType::f32, "by_column");
+  row.clear(by_column);
+  for (int64_t step = 0; step < tile.steps; ++step) {
+    row.in_row(step, [&](const Value& column) {
+      row.load(col_scale, column, by_column(step), s.col_width);
+    });
+  }
+  k.serial(at.x * tiles_per_block, min((at.x + 1) * tiles_per_block, tiles), [&](Value tile_of) {
+    auto i = k.let("i", tile_of * tile.rows + row.row());
+    auto x = row.local(DType::f32, "x");
+    row.clear(x);
+    auto scale = k.var(DType::f32, 0.0f, "scale");
+    k.if_(i < rows, [&] {
+      for (int64_t step = 0; step < tile.steps; ++step) {
+        row.in_row(step,
+                   [&](const Value& column) { row.load(matrix(i), column, x(step), s.width); });
+      }
+      scale = row_scale(i);
+    });
+    for (int64_t step = 0; step < tile.steps; ++step) {
+      k.unrolled(kRowRun, [&](Value j) { x(step, j) = scale * x(step, j) * by_column(step, j); });
+    }
+    const Value squares = row.sum([&](int64_t step, const Value& j) {
+      auto value = x(step, j).read();
+      return std::pair(value, value);
+    });
+    auto factor = k.let("factor", alpha / (sqrt(squares) + eps));
+    k.if_(i < rows, [&] {
+      for (int64_t step = 0; step < tile.steps; ++step) {
+        row.in_row(step, [&](const Value& column) {
+          k.unrolled(kRowRun, [&](Value j) { x(step, j) *= factor; });
+          row.store(x(step), out(i), column, 4);
+        });
+      }
+    });
+  });
+  return k.finish();
+}
+
+void launches(const Call& c, Launches& go) {
+  Spec s{};
+  s.columns = c.i32("D");
+  s.width = static_cast<int16_t>(common_vector(c.given("matrix"), 4));
+  s.col_width = static_cast<int16_t>(common_vector(c.given("col_scale"), 4));
+  const int64_t tiles = num_blocks(c["R"], serving::pick_row_tile(s.columns, true).rows);
+  const int64_t per_block = std::clamp<int64_t>(tiles / kManyBlocks, 1, kMaxTiles);
+  go.add(build, s, {{}, {{"tiles_per_block", per_block}}});
+}
+
+}  // namespace
+
+const Op engram_sinkhorn_finalize_op{
+    .name = "engram_sinkhorn_finalize",
+    .family = "engram",
+    .purpose = "the scaled update of an embedding table, with rows of norm alpha",
+    .signature = R"(
+      matrix     f32 [R, D]
+      row_scale  f32 [R]
+      col_scale  f32 [D]
+      -> out     f32 [R, D] align 16
+      param  eps, alpha float
+      need   D >= 1 on matrix "argument 'matrix' has no columns"
+      need   D % 256 = 0 on matrix "a row has the wrong number of columns"
+      limit  D <= 4096 on matrix "rows this long are not supported"
+      limit  R <= 2130706431 on matrix "so many rows are not supported"
+    )",
+    .launches = launches,
+    .examples =
+        "R=90 D=512 eps=1e-8 alpha=0.2; R=9 D=2304 eps=1e-8 alpha=1; R=30 D=256 eps=0 alpha=1",
+    .bench = R"(
+      R=262144 D=512 eps=1e-8 alpha=0.2; R=32768 D=4096 eps=1e-8 alpha=0.2; R=1024 D=512 eps=1e-8 alpha=0.2)"};
+
+}  // namespace tessera::kernels
