@@ -4,13 +4,13 @@
 // Shapes   matrix [rows, columns], row_scale, row_norm [rows], col_scale, col_sumsq [columns]
 // Dtypes   f32
 // Method   block z of at most 264 has a run of rows (partial_sum.h), which it walks in tiles of 8 KiB or
-//          one row. Tiles are copied to shared memory kAhead rounds ahead: 264 blocks alone have too few
+//          one row. Tiles are copied to shared memory kStages - 1 rounds ahead: 264 blocks alone have too few
 //          loads in flight. The threads of a row sum it and leave the scaled row in shared memory; then
 //          a thread per column adds the rows of the tile in ascending order to sums in registers, which
 //          become partial z. A second kernel adds the partials. The bound is bytes / copy bandwidth.
 // Maths    x = (row_scale matrix) col_scale; row_norm = sqrt(sum of x^2 in the order of norm_row.h); v = 1
 //          / (row_norm + eps); row_scale = row_scale v; col_sumsq = sums of (x v)^2 by fma
-// Tuned    never measured: kAhead, rows of a tile.
+// Tuned    never measured: kStages, rows of a tile.
 
 #include <algorithm>
 #include <utility>
@@ -35,7 +35,7 @@ struct Spec {
   int32_t align;  // bytes, of matrix
 };
 
-constexpr int kAhead = 3;  // tiles
+constexpr int kStages = 4;  // of tiles
 
 ir::Kernel build_rows(const Spec& s) {
   using namespace dsl;
@@ -73,7 +73,7 @@ ir::Kernel build_rows(const Spec& s) {
     k.if_(i < last, [&] { next_scale = row_scale(i).unchecked(); });
   };
   load_scale(first + row.row());
-  k.pipelined(0, ceil_div(last - first, tile.rows), kAhead, [&](Value round) {
+  k.pipelined(0, ceil_div(last - first, tile.rows), kStages, [&](Value round) {
     auto begin = k.let("begin", first + round * tile.rows);
     k.copy(matrix.tile({begin, 0}, {tile.rows, s.columns}), staged);
     auto i = k.let("i", begin + row.row());

@@ -15,11 +15,12 @@ namespace {
 
 constexpr int64_t kMostHeads = 256;   // of all queries of a tile by roles
 constexpr int64_t kPlainHeads = 128;  // of the plain form: 64 sums in a thread
-constexpr int64_t kMostQueries = 8;   // of a tile: a thread holds the range of each
+// The queries of a tile: each has sums and stores of its own, for which NVRTC takes about 100 ms.
+constexpr int64_t kMostQueries = 4;
 constexpr int64_t kLeastKeys = 256, kMostKeys = 8192;  // of an item
 constexpr int64_t kTilesOfStart = 2;  // tiles of keys in the time that an item takes to begin
-constexpr int64_t kRingBytes =
-    120 << 10;  // tiles on their way; more than latency times bandwidth of a multiprocessor
+// Bytes of the tiles on their way: more than latency times bandwidth of a multiprocessor.
+constexpr int64_t kRingBytes = 120 << 10;
 constexpr int32_t kMostStages = 12;
 constexpr int64_t kLargestPage = 4096;  // of the sizes that a kernel is made for
 
