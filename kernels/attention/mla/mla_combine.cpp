@@ -2,12 +2,9 @@
 //
 // Dtypes   parts f32; out bf16|f32; lse f32
 // Method   see mla_combine_kernel.cpp
-// Maths    M = max m_z; f_z = exp2(m_z - M); L = sum of fma(l_z, f_z, .), O =
-// sum of fma(O_z, f_z, .), z ascending from +0;
-//          out = O / (L + exp2(sink log2 e - M)), lse = (M + log2 L) ln 2. m_z
-//          is in units of log2: scores times sm_scale log2 e. A part that is
-//          not there has m_z -inf, l_z 0 and O_z 0; a row without any is 0, its
-//          lse +inf.
+// Maths    M = max m_z; f_z = exp2(m_z - M); L = sum of fma(l_z, f_z, .), O = sum of fma(O_z, f_z, .), z ascending from +0;
+//          out = O / (L + exp2(sink log2 e - M)), lse = (M + log2 L) ln 2. m_z is in units of log2: scores times
+//          sm_scale log2 e. A part that is not there has m_z -inf, l_z 0 and O_z 0; a row without any is 0, its lse +inf.
 
 #include "kernels/attention/mla/parts/mla_kernel.h"
 #include "kernels/attention/parts/forward_call.h"

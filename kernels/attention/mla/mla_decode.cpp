@@ -1,15 +1,11 @@
-// mla_decode: latent attention of the newest tokens of requests over a paged
-// cache that all heads share.
+// mla_decode: latent attention of the newest tokens of requests over a paged cache that all heads share.
 //
 // Dtypes   q and the cache bf16; out bf16|f32; lse f32
 // Method   see mla_decode_kernel.cpp and mla_combine_kernel.cpp
-// Maths    scores and p v by the tensor cores, 16 of k per instruction; p =
-// exp2(fma(score, c, -max c)) with
-//          c = sm_scale * log2 e; the sum of a row in 64 classes of keys; p
-//          rounded to bf16 for p v, not in the sum. Blocks of 64 keys,
-//          ascending. Parts of split_len keys start anew and are combined as by
-//          mla_combine. No bit of a row depends on other rows, requests, the
-//          number of heads, page size or table.
+// Maths    scores and p v by the tensor cores, 16 of k per instruction; p = exp2(fma(score, c, -max c)) with
+//          c = sm_scale * log2 e; the sum of a row in 64 classes of keys; p rounded to bf16 for p v, not in the sum. Blocks
+//          of 64 keys, ascending. Parts of split_len keys start anew and are combined as by mla_combine. No bit of a row
+//          depends on other rows, requests, the number of heads, page size or table.
 
 #include <fmt/format.h>
 

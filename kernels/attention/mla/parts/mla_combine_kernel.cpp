@@ -1,9 +1,7 @@
-// Combines the parts of a row: O = sum of O_z 2^(m_z - M) with the largest m_z
-// as M, and the sums alike.
+// Combines the parts of a row: O = sum of O_z 2^(m_z - M) with the largest m_z as M, and the sums alike.
 //
-// A block has one row, a thread four columns of it. The threads look for the
-// maximum first, all of them at all parts; then loads of several parts are on
-// their way together. Bound: the bytes of the parts.
+// A block has one row, a thread four columns of it. The threads look for the maximum first, all of them at all parts; then
+// loads of several parts are on their way together. Bound: the bytes of the parts.
 
 #include <limits>
 #include <optional>
