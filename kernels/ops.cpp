@@ -2586,4 +2586,21 @@ void mla_combine(const MlaCombine& call, Stream stream) {
           stream);
 }
 
+void sparse_mla_fwd(const SparseMlaFwd& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(sparse_mla_fwd_op));
+  call_op(op,
+          {{"q", call.q},
+           {"kv", call.kv},
+           {"indices", call.indices},
+           {"topk_length", call.topk_length},
+           {"attn_sink", call.attn_sink},
+           {"q_scale", call.q_scale},
+           {"out", call.out},
+           {"max_logits", call.max_logits},
+           {"lse", call.lse}},
+          {{"sm_scale", call.sm_scale},
+           {"out_dtype", call.out_dtype}},
+          stream);
+}
+
 }  // namespace tessera::kernels

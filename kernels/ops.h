@@ -3657,4 +3657,36 @@ struct MlaCombine {
 };
 TESSERA_API void mla_combine(const MlaCombine& call, Stream stream);
 
+/// latent attention of each token to the keys that its indices choose
+///
+///   q             bf16 [S, h, d] rows
+///   kv            bf16 [T, d] rows           # the first 512 channels are the value
+///   indices       i32 [S, k] rows            # rows of kv; others, as -1, are none
+///   topk_length?  i32 [S]                    values 0 .. k  # indices of a token that count
+///   attn_sink?    f32 [h]                    # exp(sink) is added to the sum of a row, not to lse
+///   q_scale?      f32 [S, h]                 # a factor of the scores of a row
+///   -> out         out_dtype [S, h, 512] align 16
+///   -> max_logits  f32 [S, h]
+///   -> lse         f32 [S, h]
+///   param  sm_scale float
+///   param  out_dtype {bf16, f32} = bf16
+///   limit  h % 8 = 0 on q "the heads of 'q' are no multiple of 8"
+///   limit  h <= 128 on q "so many heads are not supported"
+///   limit  k <= 1048576 on indices "so many indices of a token are not supported"
+///   limit  S * h * ceil(k / 64) <= 2147483647 on q "so many rows and keys are not supported"
+struct SparseMlaFwd {
+  TensorView q = {};
+  TensorView kv = {};
+  TensorView indices = {};
+  TensorView topk_length = {};
+  TensorView attn_sink = {};
+  TensorView q_scale = {};
+  TensorView out = {};
+  TensorView max_logits = {};
+  TensorView lse = {};
+  std::optional<double> sm_scale = {};  // must be given
+  DType out_dtype = DType::bf16;
+};
+TESSERA_API void sparse_mla_fwd(const SparseMlaFwd& call, Stream stream);
+
 }  // namespace tessera::kernels

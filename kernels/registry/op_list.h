@@ -129,3 +129,4 @@ OP(attention_bwd);
 OP(attention_varlen_bwd);
 OP(mla_decode);
 OP(mla_combine);
+OP(sparse_mla_fwd);

@@ -143,6 +143,27 @@ TEST_CASE("mla_combine equals its reference on the executor", "[attention][mla]"
   check_products("mla_combine", mla_combine_cases());
 }
 
+TEST_CASE("sparse_mla_fwd equals its reference on the executor", "[attention][mla]") {
+  const kernels::UncheckedValues as_on_a_gpu;
+  check_products("sparse_mla_fwd", sparse_mla_fwd_cases());
+}
+
+TEST_CASE("sparse_mla_fwd has the bits of mla_decode over the same keys", "[attention][mla]") {
+  const HostTensors in = normal_latent("", {1, 24, 1, {130}}).inputs;
+  const HostTensors want = op_runner("mla_decode", Device::cpu())(in, {{"sm_scale", kScale}});
+  HostTensors chosen;
+  const auto reshaped = [](const HostTensor& tensor, Dims shape) {
+    return tensor_by(tensor.dtype(), shape, [&](int64_t i) { return tensor.value(i); });
+  };
+  chosen["q"] = reshaped(in.at("q"), {1, 24, 576});
+  chosen["kv"] = reshaped(in.at("cache"), {in.at("cache").shape()[0], 576});
+  chosen["indices"] = in.at("page_table");
+  chosen["topk_length"] = in.at("lengths");
+  const HostTensors got =
+      op_runner("sparse_mla_fwd", Device::cpu())(chosen, {{"sm_scale", kScale}});
+  CHECK(same_bits(want, got));
+}
+
 TEST_CASE("mla_decode has the bits of its definition, whatever form and target (A34)",
           "[attention][mla]") {
   const HostTensors in = normal_latent("", {2, 8, 64, {200, 0, 65}}).inputs;
@@ -273,6 +294,57 @@ TEST_CASE("the cases of mla_combine catch mistakes", "[attention][mutants]") {
     CAPTURE(i);
     CHECK(caught[i] == (mistakes[i] != none));
   }
+}
+
+TEST_CASE("the cases of sparse_mla_fwd catch mistakes (A35)", "[attention][mutants]") {
+  using enum MlaMistake;
+  const std::vector<MlaMistake> mistakes = {none,          large_negative, sums_rounded_p,
+                                            forgets_half,  forgets_parity, drops_nan,
+                                            behind_length, missing_page,   last_block_unmasked,
+                                            sink_in_lse,   counts_once,    first_scale};
+  std::vector<reference::Runner> mutants;
+  for (const MlaMistake mistake : mistakes) {
+    mutants.emplace_back([mistake](const HostTensors& in, const Params& params) {
+      return reference::sparse_mla_fwd(in, params, mistake);
+    });
+  }
+  const std::vector<bool> caught = caught_by("sparse_mla_fwd", sparse_mla_fwd_cases(), mutants);
+  for (size_t i = 0; i < caught.size(); ++i) {
+    CAPTURE(i);
+    CHECK(caught[i] == (mistakes[i] != none));
+  }
+}
+
+TEST_CASE("sparse_mla_fwd explains wrong arguments", "[attention][errors]") {
+  HostTensors in;
+  in["q"] = HostTensor(DType::bf16, {1, 8, 576});
+  in["kv"] = HostTensor(DType::bf16, {4, 576});
+  in["indices"] = tensor_of(DType::i32, {1, 3}, {-1, 4, 2});
+  for (const char* name : {"q", "kv"}) fill_random(in[name], Values::normal, 3);
+  const Params params = {{"sm_scale", kScale}};
+  CHECK(outputs_error("sparse_mla_fwd", in, params) == "no error");
+  HostTensors other = in;
+  other["q"] = HostTensor(DType::bf16, {1, 8, 128}),
+  other["kv"] = HostTensor(DType::bf16, {4, 128});
+  CHECK(outputs_error("sparse_mla_fwd", other, params)
+            .find("argument 'q' has channels that are not supported") != std::string::npos);
+  const auto run = op_runner("sparse_mla_fwd", Device::cpu());
+  const auto told = [&](const char* name, const HostTensor& tensor) -> std::string {
+    HostTensors bad = in;
+    bad[name] = tensor;
+    try {
+      run(bad, params);
+    } catch (const std::exception& error) {
+      return error.what();
+    }
+    return "no error";
+  };
+  CHECK(told("topk_length", tensor_of(DType::i32, {1}, {3})) == "no error");
+  CHECK(told("topk_length", tensor_of(DType::i32, {1}, {4}))
+            .find("argument 'topk_length' has a value out of range") != std::string::npos);
+  const std::string text = told("q_scale", tensor_of(DType::f32, {1, 8}, {1, 1, -2}));
+  CHECK(text.find("argument 'q_scale' has a value out of range") != std::string::npos);
+  CHECK(text.find("-2 at [0, 2]") != std::string::npos);
 }
 
 TEST_CASE("mla_decode and mla_combine explain wrong arguments (A12, A30)", "[attention][errors]") {

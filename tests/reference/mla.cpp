@@ -251,7 +251,59 @@ HostTensors mla_combine(const HostTensors& in, const kernels::Params& params, Mi
   return {{"out", std::move(out)}, {"lse", std::move(lse)}};
 }
 
+HostTensors sparse_mla_fwd(const HostTensors& in, const kernels::Params& params, Mistake mistake) {
+  const HostTensor &q = in.at("q"), &kv = in.at("kv"), &indices = in.at("indices");
+  const int64_t tokens = q.shape()[0], heads = q.shape()[1], width = q.shape()[2];
+  const int64_t rows = kv.shape()[0], count = indices.shape()[1];
+  const auto c = static_cast<float>(std::get<double>(params.at("sm_scale")) * kLog2E);
+  const std::vector<Number> queries = numbers_of(q), keys = numbers_of(kv);
+  const std::vector<Number> zeros(static_cast<size_t>(width));
+  HostTensor out(out_dtype(params), {tokens, heads, kValueWidth});
+  HostTensor lse(DType::f32, {tokens, heads}), maxima(DType::f32, {tokens, heads});
+  for (int64_t s = 0; s < tokens; ++s) {
+    int64_t length = length_of(in, "topk_length", s, count);
+    if (mistake == Mistake::behind_length) length = std::min(length + 1, count);
+    std::vector<const Number*> entries;
+    for (int64_t j = 0; j < length; ++j) {
+      const auto row = static_cast<int64_t>(indices.value(s * count + j));
+      const Number* entry = mistake == Mistake::missing_page ? zeros.data() : nullptr;
+      if (row >= 0 && row < rows) entry = &keys[static_cast<size_t>(row * width)];
+      const bool is_again = std::find(entries.begin(), entries.end(), entry) != entries.end();
+      entries.push_back(mistake == Mistake::counts_once && is_again ? nullptr : entry);
+    }
+    for (int64_t head = 0; head < heads; ++head) {
+      const int64_t at = s * heads + head;
+      float factor = c;
+      bool is_sane = true;
+      if (in.contains("q_scale")) {
+        const int64_t of = mistake == Mistake::first_scale ? s * heads : at;
+        const auto scale = static_cast<float>(in.at("q_scale").value(of));
+        is_sane = std::isfinite(scale) && scale > 0;
+        factor = c * scale;
+      }
+      std::optional<float> sink;
+      if (in.contains("attn_sink")) sink = static_cast<float>(in.at("attn_sink").value(head));
+      const MlaPart part = mla_part(&queries[static_cast<size_t>(at * width)], width, entries,
+                                    is_sane ? factor : 1.0F, mistake);
+      MlaRow row = mla_combined({part}, sink ? &*sink : nullptr, mistake);
+      float highest = part.ms * static_cast<float>(kLn2);
+      const float nan = std::numeric_limits<float>::quiet_NaN();
+      if (std::isnan(part.l) || !is_sane) highest = nan;
+      if (!is_sane) row = {std::vector<float>(kValueWidth, nan), nan};
+      set_row(out, at, row);
+      lse.set_value(at, static_cast<double>(row.lse));
+      maxima.set_value(at, static_cast<double>(highest));
+    }
+  }
+  return {{"out", std::move(out)}, {"max_logits", std::move(maxima)}, {"lse", std::move(lse)}};
+}
+
 Runner mla_runner(const std::string& op) {
+  if (op == "sparse_mla_fwd") {
+    return [](const HostTensors& in, const kernels::Params& params) {
+      return sparse_mla_fwd(in, params);
+    };
+  }
   if (op == "mla_decode") {
     return
         [](const HostTensors& in, const kernels::Params& params) { return mla_decode(in, params); };

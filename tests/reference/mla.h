@@ -42,6 +42,9 @@ enum class MlaMistake : uint8_t {
   sink_in_lse,          // lse counts the sink
   sink_of_row,          // row r has sink r div (rows per head)
   adds_maxima,          // lse has the first part's maximum
+  // In sparse_mla_fwd alone:
+  counts_once,  // a repeated index counts once
+  first_scale,  // all heads have the q_scale of the first
   // Those change no more than the last bits:
   no_parity,      // classes of both parities are one
   scaled_scores,  // scores times c, rounded, before the maximum
@@ -71,6 +74,9 @@ test::HostTensors mla_decode(const test::HostTensors& in, const kernels::Params&
                              MlaMistake mistake = MlaMistake::none);
 test::HostTensors mla_combine(const test::HostTensors& in, const kernels::Params& params,
                               MlaMistake mistake = MlaMistake::none);
+
+test::HostTensors sparse_mla_fwd(const test::HostTensors& in, const kernels::Params& params,
+                                 MlaMistake mistake = MlaMistake::none);
 
 /// The reference of an op with latent attention, or null if it is none.
 Runner mla_runner(const std::string& op);

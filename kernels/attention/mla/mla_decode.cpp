@@ -3,9 +3,9 @@
 // Dtypes   q and the cache bf16; out bf16|f32; lse f32
 // Method   see mla_decode_kernel.cpp and mla_combine_kernel.cpp
 // Maths    scores and p v by the tensor cores, 16 of k per instruction; p = exp2(fma(score, c, -max c)) with
-//          c = sm_scale * log2 e; the sum of a row in 64 classes of keys; p rounded to bf16 for p v, not in the sum. Blocks
-//          of 64 keys, ascending. Parts of split_len keys start anew and are combined as by mla_combine. No bit of a row
-//          depends on other rows, requests, the number of heads, page size or table.
+//          c = sm_scale * log2 e; the sum of a row in 64 classes of keys; p rounded to bf16 for p v, not in the sum.
+//          Blocks of 64 keys, ascending. Parts of split_len keys start anew and are combined as by mla_combine. No bit of
+//          a row depends on other rows, requests, the number of heads, page size or table.
 
 #include <fmt/format.h>
 
@@ -32,8 +32,7 @@ int64_t part_count(const Call& c) {
   return (c["Q"] * c["ps"] + c["split_len"] - 1) / c["split_len"];
 }
 
-/// The parts of a call in its workspace: sums, maxima and outputs, as
-/// mla_combine takes them.
+/// The parts of a call in its workspace: sums, maxima and outputs, as mla_combine takes them.
 void add_parts(const Call& c, Args& args) {
   const int64_t parts = part_count(c), rows = c["B"] * c["n"] * c["h"];
   auto* const data = static_cast<float*>(c.given("workspace").data);

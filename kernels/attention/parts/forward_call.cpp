@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 
 #include "dsl/builder.h"
 #include "kernels/attention/parts/fwd_kernel.h"
@@ -70,7 +71,7 @@ int32_t vector_of(const TensorView& view) {
 }
 
 struct EmptySpec {
-  int32_t width, dtype;
+  int32_t width, dtype, has_maxima;
 };
 
 ir::Kernel build_empty(const EmptySpec& s) {
@@ -80,10 +81,14 @@ ir::Kernel build_empty(const EmptySpec& s) {
   const auto dtype = static_cast<DType>(s.dtype);
   auto out = k.output("out", dtype, {rows, s.width}, {.align = bytes(dtype)});
   auto lse = k.output("lse", DType::f32, {rows}, {.align = 4});
+  std::optional<Ref> maxima;
+  if (s.has_maxima != 0) maxima = k.output("maxima", DType::f32, {rows}, {.align = 4});
   constexpr int kRowsOfBlock = 16;
   auto at = k.launch({ceil_div(rows, kRowsOfBlock)}, {.threads = 128});
   k.fill(out.tile({at.x * kRowsOfBlock, 0}, {kRowsOfBlock, s.width}), cast(dtype, 0.0f));
-  k.fill(lse.tile({at.x * kRowsOfBlock}, {kRowsOfBlock}), std::numeric_limits<float>::infinity());
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  k.fill(lse.tile({at.x * kRowsOfBlock}, {kRowsOfBlock}), kInfinity);
+  if (maxima) k.fill(maxima->tile({at.x * kRowsOfBlock}, {kRowsOfBlock}), -kInfinity);
   return k.finish();
 }
 
@@ -123,12 +128,18 @@ void add_empty(const Call& c, Launches& go) {
   add_empty_rows(c.given("out"), c.given("lse"), go);
 }
 
-void add_empty_rows(const TensorView& out, const TensorView& lse, Launches& go) {
+void add_empty_rows(const TensorView& out, const TensorView& lse, Launches& go,
+                    const TensorView* maxima) {
   const int64_t width = out.shape[out.rank() - 1], rows = lse.size();
-  go.add(build_empty, EmptySpec{static_cast<int32_t>(width), static_cast<int32_t>(out.dtype)},
-         {.tensors = {{"out", {out.data, out.dtype, {rows, width}, out.device}},
-                      {"lse", {lse.data, lse.dtype, {rows}, lse.device}}}},
-         "empty");
+  Args args{.tensors = {{"out", {out.data, out.dtype, {rows, width}, out.device}},
+                        {"lse", {lse.data, lse.dtype, {rows}, lse.device}}}};
+  if (maxima != nullptr) {
+    args.tensors.push_back({"maxima", {maxima->data, maxima->dtype, {rows}, maxima->device}});
+  }
+  go.add(build_empty,
+         EmptySpec{static_cast<int32_t>(width), static_cast<int32_t>(out.dtype),
+                   maxima != nullptr ? 1 : 0},
+         args, "empty");
 }
 
 TensorView one_request(const TensorView& view) {

@@ -16,7 +16,9 @@ void add_forward(const Call& c, const ForwardTensors& tensors, Launches& go);
 
 /// Adds the kernel of a call without keys: all rows are empty.
 void add_empty(const Call& c, Launches& go);
-void add_empty_rows(const TensorView& out, const TensorView& lse, Launches& go);
+/// The same of these tensors; maxima, if given, become -infinity.
+void add_empty_rows(const TensorView& out, const TensorView& lse, Launches& go,
+                    const TensorView* maxima = nullptr);
 
 /// [T, ..] as [1, T, ..].
 TensorView one_request(const TensorView& view);

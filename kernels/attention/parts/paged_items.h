@@ -1,15 +1,12 @@
 #pragma once
 // Work on requests whose keys lie in pages.
 //
-// The rows of a tile are the queries of several tokens and of all heads that
-// share a head of keys, so a key is loaded once for all of them. A request's
-// keys are cut into parts of fixed length from its first key. An item of work
-// is a part of one request for one tile and one head of keys. Blocks walk the
-// items of all requests, which they find by prefix sums of the lengths: the
-// grid depends on neither lengths nor batch.
+// The rows of a tile are the queries of several tokens and of all heads that share a head of keys, so a key is
+// loaded once for all of them. A request's keys are cut into parts of fixed length from its first key. An item of
+// work is a part of one request for one tile and one head of keys. Blocks walk the items of all requests, which they
+// find by prefix sums of the lengths: the grid depends on neither lengths nor batch.
 //
-// Each role of a kernel walks the items by itself: those that load are ahead of
-// those that multiply.
+// Each role of a kernel walks the items by itself: those that load are ahead of those that multiply.
 
 #include <functional>
 #include <optional>
@@ -34,15 +31,13 @@ struct PagedShape {
   int64_t requests = kRequests;  // whose items a block sums together: a power of two
 };
 
-/// The dims, tables and scalars of such a call: B, n, h, g, P, ps, Q,
-/// page_table, lengths, part_blocks, group, left.
+/// The dims, tables and scalars of such a call: B, n, h, g, P, ps, Q, page_table, lengths, part_blocks, group, left.
 struct PagedTensors {
   PagedTensors(const char* kernel, const PagedShape& shape);
 
   /// The keys of a request, after a look at its length.
   DecodeRequest request(const dsl::Value& at, bool reports);
-  /// Takes the block's place in a grid of `blocks`, which walk the items in
-  /// turn.
+  /// Takes the block's place in a grid of `blocks`, which walk the items in turn.
   void start(const dsl::Value& block, const dsl::Value& blocks);
   /// Items of each part of a request.
   dsl::Value of_part() const;
@@ -63,9 +58,8 @@ class PagedPlace {
  public:
   explicit PagedPlace(PagedTensors& tensors);
 
-  /// Finds the head, rows, part and blocks of an item. One thread divides; the
-  /// others read what it found, so neither the code nor the proofs of bounds
-  /// repeat the divisions.
+  /// Finds the head, rows, part and blocks of an item. One thread divides; the others read what it found, so neither
+  /// the code nor the proofs of bounds repeat the divisions.
   void find(const dsl::Value& of_request, const dsl::Value& item);
 
   dsl::Value request, length, k_head, row, count, part, is_alone;
@@ -81,8 +75,7 @@ class PagedPlace {
 void each_item(PagedTensors& t, bool reports,
                const std::function<void(dsl::Value, dsl::Value)>& body);
 
-/// Copies rows of a cache [P, ps, g, d]; those behind the request, and of pages
-/// that do not exist, are zeros.
+/// Copies rows of a cache [P, ps, g, d]; those behind the request, and of pages that do not exist, are zeros.
 void load_rows(PagedTensors& t, const PagedPlace& at, const dsl::Ref& cache, const dsl::Value& j,
                const dsl::Ref& tile);
 /// Notes in `is_there` which keys of a block have a page.

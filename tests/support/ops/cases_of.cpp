@@ -141,6 +141,7 @@ const std::map<std::string, std::vector<OpCase> (*)()> kCases = {
     {"attention_varlen_bwd", attention_varlen_bwd_cases},
     {"mla_decode", mla_decode_cases},
     {"mla_combine", mla_combine_cases},
+    {"sparse_mla_fwd", sparse_mla_fwd_cases},
 };
 
 }  // namespace

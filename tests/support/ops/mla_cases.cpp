@@ -240,4 +240,102 @@ std::vector<OpCase> mla_combine_cases() {
   return cases;
 }
 
+namespace {
+
+/// As the exact cases of mla_decode.
+OpCase chosen(const std::string& label, const ChosenSize& s) {
+  OpCase test;
+  test.label = fmt::format("{} S={} h={} d={} T={} k={}", label, s.tokens, s.heads, s.width, s.keys,
+                           s.count);
+  test.params["sm_scale"] = kLn2;
+  Random random(static_cast<uint64_t>(s.tokens * 1000 + s.count));
+  constexpr int64_t kScored = 8;
+  test.inputs["q"] = tensor_by(DType::bf16, {s.tokens, s.heads, s.width}, [&](int64_t i) {
+    const bool is_looked_at = i % kScored == 0 && random.below(s.width / kScored) < 5;
+    return is_looked_at ? random.below(3) - 1 : 0;
+  });
+  test.inputs["kv"] = tensor_by(DType::bf16, {s.keys, s.width}, [&](int64_t i) {
+    if (i % kScored == 0) return static_cast<double>(random.below(3) - 1);
+    return static_cast<double>(random.below(17) - 8) / 4;
+  });
+  test.inputs["indices"] = tensor_by(DType::i32, {s.tokens, s.count}, [&](int64_t) {
+    return s.keys > 0 ? random.below(s.keys) : 0;
+  });
+  test.tolerances["lse"] = Tolerance{1e-6, 2e-6};  // of log2
+  return test;
+}
+
+OpCase normal_chosen(const std::string& label, const ChosenSize& s) {
+  OpCase test = chosen(label + " normal values", s);
+  test.params["sm_scale"] = 1.0 / 24;
+  test.inputs["q"] = random_tensor(DType::bf16, test.inputs["q"].shape(), Values::normal, 1);
+  test.inputs["kv"] = random_tensor(DType::bf16, test.inputs["kv"].shape(), Values::normal, 2);
+  test.tolerance = Tolerance{0x1p-7, 0x1p-10};
+  test.tolerances["lse"] = test.tolerances["max_logits"] = Tolerance{1e-6, 4e-6};
+  return test;
+}
+
+}  // namespace
+
+std::vector<OpCase> sparse_mla_fwd_cases() {
+  std::vector<OpCase> cases;
+  OpCase test = chosen("lengths", {5, 8, 512, 40, 130});
+  test.inputs["topk_length"] = tensor_of(DType::i32, {5}, {130, 64, 0, 1, 65});
+  cases.push_back(test);
+  test = chosen("indices that are none", {3, 16, 576, 30, 70});
+  for (const auto& [at, index] :
+       {std::pair(0, -1.0), std::pair(3, 30.0), std::pair(69, kNoPage), std::pair(5, -2147483648.0),
+        std::pair(66, -123456.0), std::pair(80, -1.0)}) {
+    test.inputs["indices"].set_value(at, index);
+  }
+  for (int64_t i = 140; i < 210; ++i) test.inputs["indices"].set_value(i, i % 2 == 0 ? -1 : 30);
+  cases.push_back(test);
+  cases.push_back(chosen("48 heads", {2, 48, 512, 9, 20}));
+  cases.push_back(chosen("128 heads", {1, 128, 576, 9, 5}));
+  test = chosen("f32", {2, 8, 512, 50, 70});
+  test.params["out_dtype"] = std::string("f32");
+  cases.push_back(test);
+  cases.push_back(normal_chosen("", {2, 8, 576, 100, 130}));
+  test = chosen("sinks", {2, 8, 512, 20, 10});
+  test.inputs["attn_sink"] = tensor_of(
+      DType::f32, {8}, {-kInfinity, kInfinity, kNan, 1e4, -kInfinity, -1e4, kInfinity, -1e4});
+  test.inputs["topk_length"] = tensor_of(DType::i32, {2}, {10, 0});
+  cases.push_back(test);
+  test = normal_chosen("sinks", {2, 8, 512, 40, 20});
+  test.inputs["attn_sink"] = tensor_of(DType::f32, {8}, {0.5, -3, 2, 4});
+  cases.push_back(test);
+  test = chosen("scales", {2, 8, 512, 40, 70});
+  test.inputs["q_scale"] = tensor_of(DType::f32, {2, 8}, {1, 2, 0.5, 1, 4});
+  test.tolerance = Tolerance{0x1p-7, 0x1p-10};  // halves of scores are no powers of two
+  cases.push_back(test);
+  test = chosen("scales out of range", {2, 8, 512, 40, 10});
+  test.inputs["q_scale"] =
+      tensor_of(DType::f32, {2, 8}, {1, 0, 2, -1, kNan, kInfinity, 1, -kInfinity});
+  test.inputs["topk_length"] = tensor_of(DType::i32, {2}, {10, 0});
+  cases.push_back(test);
+  test = chosen("lengths out of range", {3, 8, 512, 20, 10});
+  test.inputs["topk_length"] = tensor_of(DType::i32, {3}, {-1, 10, -2147483648.0});
+  cases.push_back(test);
+  test = chosen("keys of NaN and infinity", {3, 8, 512, 20, 10});
+  for (int64_t i = 0; i < 10; ++i) {
+    test.inputs["indices"].set_value(i, static_cast<double>(i));
+    test.inputs["indices"].set_value(10 + i, static_cast<double>(i + 1));
+    test.inputs["indices"].set_value(20 + i, static_cast<double>(i + 10));
+  }
+  for (int64_t d = 0; d < 512; ++d) test.inputs["kv"].set_value(d, kNan);
+  for (int64_t i = 0; i < test.inputs["q"].size(); i += 512) test.inputs["q"].set_value(i, 1);
+  test.inputs["kv"].set_value(12 * 512, kInfinity);
+  cases.push_back(test);
+  test = chosen("heads before tokens", {3, 8, 512, 20, 10});
+  cases.push_back(strided(std::move(test), "q", {512, 3 * 512, 1}));
+  cases.push_back(strided(chosen("gaps", {2, 8, 512, 20, 10}), "kv", {520, 1}));
+  cases.push_back(strided(chosen("gaps of 1", {2, 8, 512, 20, 10}), "kv", {513, 1}));
+  cases.push_back(strided(chosen("", {3, 8, 512, 20, 10}), "indices", {12, 1}));
+  for (const ChosenSize& s : {ChosenSize{0, 8, 512, 20, 10}, ChosenSize{2, 8, 512, 0, 10},
+                              ChosenSize{2, 8, 512, 20, 0}}) {
+    cases.push_back(chosen("nothing", s));
+  }
+  return cases;
+}
+
 }  // namespace tessera::test

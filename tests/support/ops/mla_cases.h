@@ -19,6 +19,13 @@ OpCase normal_latent(const std::string& label, const LatentSize& size,
 /// Pages of every size, lengths around blocks and parts, heads and tokens around tiles, values out of range.
 std::vector<OpCase> mla_decode_cases();
 
+/// Tokens of sparse_mla_fwd, and the indices of each.
+struct ChosenSize {
+  int64_t tokens, heads, width, keys, count;
+};
+/// Lengths around blocks, indices that are none or repeated, heads around tiles, sinks, scales, values out of range.
+std::vector<OpCase> sparse_mla_fwd_cases();
+
 /// Parts that are there and not, sinks, special values.
 std::vector<OpCase> mla_combine_cases();
 

@@ -6,12 +6,11 @@
 
 namespace tessera::kernels::attention {
 
-/// Chooses the form and the tile of a kernel for tokens of `rows` queries that
-/// share their keys. The rest of the Spec stands.
+/// Chooses the form and the tile of a kernel for tokens of `rows` queries that share their keys. The rest of the Spec
+/// stands.
 void choose_form(MlaSpec& s, int64_t rows, Device device);
 
-/// The factor of scores before the exponential of base 2: sm_scale * log2 e, in
-/// double.
+/// The factor of scores before the exponential of base 2: sm_scale * log2 e, in double.
 double latent_factor_of(const Call& c);
 /// Requires a scale that makes sense. Errors: argument.
 void require_latent_scale(const Call& c);

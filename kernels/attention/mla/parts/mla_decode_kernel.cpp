@@ -1,13 +1,13 @@
-// Latent attention of a few tokens over a paged cache: all heads share one key of 576 or 512 channels, of which the first
-// 512 are the value.
+// Latent attention of a few tokens over a paged cache: all heads share one key of 576 or 512 channels, of which the first 512
+// are the value. For sparse_mla_fwd each token is a request, whose pages of one row are the entries that its indices choose.
 //
-// Blocks walk items of work (paged_items.h): a part of one request for one tile of rows, which are the queries of its tokens
-// and heads. So a key is loaded once for all heads, and once for both products. Three roles share an item:
+// Blocks walk items of work (paged_items.h): a part of one request for one tile of rows, which are the queries of its
+// tokens and heads. So a key is loaded once for all heads, and once for both products. Three roles share an item:
 //
-//   load     fills a ring with blocks of 64 keys: a tensor copy where a block lies in one page and ends before the request
-//            does, else a gather of rows, those behind the request zeros
-//   scores   multiplies q and the keys of a block, turns the scores into p, and fills a ring with p and the factor by which
-//            the output so far shrinks
+//   load     fills a ring with blocks of 64 keys: a tensor copy where a block lies in one page and ends before the
+//            request does, else a gather of rows, those behind the request zeros
+//   scores   multiplies q and the keys of a block, turns the scores into p, and fills a ring with p and the factor by
+//            which the output so far shrinks
 //   values   rescales its sums and adds p v, from the same block of keys
 //
 // So the scores of the next block are computed while p v of this one is. In a last turn of the ring of p `scores` hands over

@@ -24,38 +24,31 @@ struct MlaSpec {
   int32_t is_causal, has_parts;    // 0 or 1; requests may be longer than a part
   int32_t is_f32;                  // out, else bf16
   int32_t page_size;               // 0: known at the call
-  /// 1: of sparse_mla_fwd. Requests are tokens, pages have one row: page_table
-  /// holds indices, of which some are none.
+  /// 1: of sparse_mla_fwd. Requests are tokens, pages have one row: page_table holds indices, of which some are none.
   int32_t is_sparse;
-  int32_t has_lengths, has_sink,
-      has_q_scale;  // 0 or 1; without lengths all keys of a request count
+  /// 0 or 1. Without lengths all keys of a request count.
+  int32_t has_lengths, has_sink, has_q_scale;
   // No bit of the result depends on these.
   MlaForm form;
-  int32_t rows;       // queries of a tile: 16 or 32; with keys on M also 8, with
-                      // queries 64
+  int32_t rows;       // queries of a tile: 16; with keys on M also 8 or 32
   int32_t stages;     // blocks of keys on their way
   int32_t p_stages;   // blocks of p on their way
-  int32_t by_engine;  // 1: whole blocks by tensor copies; pages have a multiple
-                      // of 64 rows
+  int32_t by_engine;  // 1: whole blocks by tensor copies; pages have a multiple of 64 rows
 };
 
-/// Scalars besides the tensors: c (f32), part_blocks (i32). The cache is [P,
-/// ps, 1, width], out [B, n * h, 512]. With parts the tensors partial,
-/// partial_max and partial_sum of mla_combine take those of requests that have
-/// several.
+/// Scalars besides the tensors: c (f32), part_blocks (i32). The cache is [P, ps, 1, width], out [B, n * h, 512]. With
+/// parts the tensors partial, partial_max and partial_sum of mla_combine take those of requests that have several.
 ir::Kernel build_mla_decode(const MlaSpec& spec);
 
 struct CombineSpec {
   int32_t has_sink, is_f32;
-  /// 1: rows belong to the requests of mla_decode. Only those with several
-  /// parts are combined, each of as many as its request has. 0: all rows, of
-  /// all parts.
+  /// 1: rows belong to the requests of mla_decode. Only those with several parts are combined, each of as many as its
+  /// request has. 0: all rows, of all parts.
   int32_t has_requests;
   int32_t is_causal;
 };
 
-/// Combines the parts of rows. Scalars: with requests part_len and cache_rows
-/// (i32), else num_heads (i32).
+/// Combines the parts of rows. Scalars: with requests part_len and cache_rows (i32), else num_heads (i32).
 ir::Kernel build_mla_combine(const CombineSpec& spec);
 
 }  // namespace tessera::kernels::attention

@@ -1,6 +1,5 @@
 #pragma once
-// The tensors of mla_decode, what passes between its roles, and the role that
-// computes p.
+// The tensors of mla_decode, the rings between its roles, and the role that computes p.
 
 #include <memory>
 #include <optional>
@@ -13,8 +12,8 @@
 namespace tessera::kernels::attention {
 
 inline constexpr int kScoreWarps = 4, kLoadWarps = 4;
-inline constexpr int64_t kLatentRequests =
-    32;  // whose items a block sums together: memory is scarce
+/// Requests whose items a block sums together: shared memory is scarce.
+inline constexpr int64_t kLatentRequests = 32;
 
 struct MlaTensors : PagedTensors {
   explicit MlaTensors(const MlaSpec& s)
@@ -58,8 +57,7 @@ struct MlaTensors : PagedTensors {
   /// Without groups of four twelve warps leave 168 registers to a thread; of more each partition would have four.
   int value_warps() const { return has_keys_on_m() ? 8 : 4; }
   bool has_keys_on_m() const { return spec.form == MlaForm::keys_on_m; }
-  /// A product by the warps of a role, each with columns of its own; or by
-  /// groups of four.
+  /// A product by the warps of a role, each with columns of its own; or by groups of four.
   dsl::GemmOptions product(int warps) const {
     if (has_keys_on_m()) return {.instruction = ir::Instruction::wgmma};
     return {.warp_rows = 1, .warp_columns = warps};
@@ -87,13 +85,12 @@ struct MlaRings {
 
   dsl::Ring keys, p;
   const dsl::Ref key_tile, has_page, p_tile;
-  /// Shrinks the sums so far. The last turn of an item has no p, and here the
-  /// factor of the output: -1 for an empty row.
+  /// Shrinks the sums so far. The last turn of an item has no p, and here the factor of the output: -1 for an empty
+  /// row.
   const dsl::Ref factor;
 };
 
-/// The role `scores`: for each block of an item p and the factor of the sums so
-/// far, then that of the output.
+/// The role `scores`: for each block of an item p and the factor of the sums so far, then that of the output.
 class MlaScores {
  public:
   virtual ~MlaScores() = default;

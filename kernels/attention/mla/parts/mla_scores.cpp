@@ -67,8 +67,7 @@ class ScoresOfItems final : public MlaScores {
     k_.copy(t_.q(at_.request).rows(rows_, place), q_tile_);
   }
 
-  /// The factor of the scores of a row: c, or that times its scale; NaN for a
-  /// scale that is out of range.
+  /// The factor of the scores of a row: c, or that times its scale; NaN for a scale that is out of range.
   Value factor_of(const Value& of_tile) {
     if (!t_.q_scale) return t_.c;
     auto factor = k_.var(kF32, 1.0f, "factor_of_row");
@@ -81,8 +80,7 @@ class ScoresOfItems final : public MlaScores {
     return k_.let("factor", factor);
   }
 
-  /// Gives the output of row r its factor, and writes what else there is of the
-  /// row. By one thread.
+  /// Gives the output of row r its factor, and writes what else there is of the row. By one thread.
   void finish_row(const Value& r, const Value& total, const Value& top, const Value& factor) {
     const Value sum = t_.q_scale ? k_.let("sum", select(factor == factor, total, kNan)) : total;
     auto scaled = k_.let("scaled", top * factor);
