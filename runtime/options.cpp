@@ -293,6 +293,10 @@ constexpr Switch kSwitches[] = {
      "how many random calls `test_signatures` and `tests/python/test_fuzz.py` make", nullptr},
     {"TESSERA_FUZZ_FIRST",
      "seed of the first random program or call; a failing test prints its seed", nullptr},
+    {"TESSERA_TEST_EVERY_TARGET",
+     "`1`: tests compile a kernel whose text two targets share for both, not for the first "
+     "alone",
+     nullptr},
     {"TESSERA_TEST_ON", "`gpu`: a test program skips everything where there is no GPU", nullptr},
     {"TESSERA_TEST_THOROUGH",
      "`1`, as under ctest: language tests compile for the oldest and the newest "

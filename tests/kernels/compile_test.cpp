@@ -1,4 +1,6 @@
 // NVRTC compiles every shipped kernel for the targets other than sm_90a, without a GPU; for that one work_counts_test.cpp does.
+// Where sm_89 has the text of sm_80, or sm_120a that of sm_100a, the first stands for both unless TESSERA_TEST_EVERY_TARGET is
+// set, as tools/test_compilers does.
 
 #include <algorithm>
 #include <string>

@@ -4,7 +4,6 @@
 
 #include <map>
 #include <string>
-#include <utility>
 
 #include "dsl/ir/tile.h"
 #include "kernels/op.h"
@@ -26,15 +25,15 @@ class ShippedKernels {
  public:
   explicit ShippedKernels(const runtime::Nvrtc& nvrtc) : nvrtc_(nvrtc) {}
 
-  /// Lowers and compiles a kernel of an example; one text and target once. Checks what it spills, what the assembler says, and
-  /// how long it took.
+  /// Lowers and compiles a kernel of an example; one text once, for the first target that has it. Checks what it spills, what
+  /// the assembler says, and how long it took.
   const runtime::Image& image(const kernels::OpInfo& op, const kernels::BenchCase& example,
                               const ir::Kernel& kernel, runtime::Target target, CompileTime time);
 
  private:
   const runtime::Nvrtc& nvrtc_;
-  std::map<std::pair<std::string, int>, runtime::Image> images_;  // of texts and targets
-  double slowness_ = 0;                                           // 0: not measured yet
+  std::map<std::string, runtime::Image> images_;  // by text
+  double slowness_ = 0;                           // 0: not measured yet
 };
 
 }  // namespace tessera::test
