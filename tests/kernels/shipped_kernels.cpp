@@ -37,6 +37,7 @@ int known_spill(const std::string& op, int nvrtc_version) {
       {"mqa_logits", 16},            // 64 heads, on sm_80 alone
       {"mqa_topk", 16},              // the same
       {"mqa_topk_blocks", 16},
+      {"paged_mqa_topk_blocks", 4},    // on sm_120a alone
       {"gemm_fp8_masked", 28},         // on sm_100a alone
       {"gemm_fp8_grouped", 32},        // the same, where ids may change within 128 rows
       {"gemm_fp8_k_grouped", 4},       // the same
