@@ -138,7 +138,9 @@ def test_inputs_may_be_views_of_larger_leaves(case):
 
 @every_case
 def test_a_base_that_changes_before_the_backward_pass_is_an_error(case):
-    if case.name in ("expand_to_mhc", "expand_to_fused") or case.inputs.keys() == {"x"} and case.name == "reduce_fused":
+    by_results = case.name == "rms_norm" and case.inputs.keys() == {"x", "residual"}  # by their sum alone
+    alone = case.name in ("expand_to_mhc", "expand_to_fused", "rotary", "topk_gate")
+    if alone or by_results or case.inputs.keys() == {"x"} and case.name == "reduce_fused":
         pytest.skip("its gradient needs no input")
     plain, is_refused = gradients(case, leaves_of(case)), []
     for name in case.inputs:

@@ -30,11 +30,12 @@ class Case:
 
 
 def tensors_of(result):
+    """The tensors that may have gradients: ids have none."""
     if isinstance(result, torch.Tensor):
         return (result,)
     flat = []
     for item in result:
-        if isinstance(item, torch.Tensor):
+        if isinstance(item, torch.Tensor) and item.is_floating_point():
             flat.append(item)
         elif isinstance(item, tuple):
             flat += [part for part in item if isinstance(part, torch.Tensor)]
@@ -95,6 +96,10 @@ def cases(device="cpu"):
     # 4 tokens of 2 slots, 9 rows: two slots have no row, the rows 1, 5 and 8 are padding
     positions = torch.tensor([[0, 3], [-1, 2], [7, 4], [6, -1]], dtype=torch.int32, device=device)
     experts = torch.tensor([0, -1, 0, 1, 1, -1, 2, 2, -1], dtype=torch.int32, device=device)
+    ends = torch.tensor([3, 7], dtype=torch.int32, device=device)  # rows 0 .. 2 and 4 .. 6
+    angles = normal(7, 64)
+    places = torch.tensor([3, 0, 6, 2, 2], device=device)
+    counted = torch.tensor([True, False, True, True, True, True], device=device)
     mixes = {"input_mixes": normal(TOKENS, MIXES), "scale": normal(3), "base": normal(MIXES)}
     return [
         Case("attention", heads, {"causal": True}, 2e-2),
@@ -125,6 +130,27 @@ def cases(device="cpu"):
             {"token_topk_to_pos": positions},
         ),
         Case("mhc_head", {**head(MIXES), "norm_weight": weight()}, {}, 1e-2),
+        Case("rms_norm", {"x": normal(5, 64), "weight": normal(64, mean=1.0)}, {"norm_eps": 1e-5, "out_scale": 0.5}),
+        Case("rms_norm", {"x": half(5, 64), "weight": half(64, mean=1.0), "residual": half(5, 64)}, {}, 2e-2),
+        Case("rms_norm", {"x": normal(2, 3, 64), "residual": normal(2, 3, 64)}),
+        Case("swiglu", {"x": normal(5, 64)}),
+        Case(
+            "swiglu",
+            {"x": normal(9, 64), "topk_weights": normal(9)},
+            {"psum": ends, "alignment": 4, "routed_scaling_factor": 1.5, "swiglu_clamp_value": 1.0},
+        ),
+        Case("rotary", {"x": normal(5, 2, 64)}, {"cos_sin": angles, "positions": places}),
+        Case(
+            "rotary",
+            {"x": normal(5, 2, 64)},
+            {"cos_sin": angles, "positions": places, "interleaved": True, "conjugate": True, "cos_sin_layout": "pairs"},
+        ),
+        Case("topk_gate", {"logits": normal(6, 16)}, {"num_topk": 3, "routed_scaling_factor": 1.5}),
+        Case(
+            "topk_gate",
+            {"logits": normal(6, 16)},
+            {"num_topk": 3, "bias": normal(16), "mask": counted, "num_seqs": 2, "num_shared_experts": 1},
+        ),
     ]
 
 

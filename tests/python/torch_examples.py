@@ -14,6 +14,7 @@ DTYPES = {
     "e4m3": torch.float8_e4m3fn,
     "i8": torch.int8,
     "u8": torch.uint8,
+    "i16": torch.int16,
     "i32": torch.int32,
     "i64": torch.int64,
     "bool": torch.bool,
@@ -28,7 +29,7 @@ def tensor_of(word, shape, strides, values, device, seed):
         # Values are bits: those of floats too.
         ints = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[dtype.itemsize]
         bits = torch.tensor(values, dtype=torch.int64).to(ints)
-        made = (bits if dtype in (torch.int32, torch.int64) else bits.view(dtype)).reshape(shape)
+        made = (bits if dtype in (torch.int16, torch.int32, torch.int64) else bits.view(dtype)).reshape(shape)
     elif dtype.is_floating_point:
         # Positive: some are sums of squares, and opcheck takes no NaN for equal to itself.
         made = (torch.rand(shape, generator=random) + 0.1).to(dtype)

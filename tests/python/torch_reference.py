@@ -134,7 +134,62 @@ def reduce_fused(x, token_topk_to_pos, *, topk_weights=None, x_sf=None):
     return torch.stack(made)
 
 
-def swiglu(x, *, weight=None, clamp=None):
+def rms_norm(x, weight=None, *, residual=None, norm_eps=1e-6, out_scale=1.0):
+    added = x if residual is None else x + residual
+    out = added * torch.rsqrt(added.square().mean(-1, keepdim=True) + norm_eps) * out_scale
+    out = out if weight is None else out * weight
+    return out if residual is None else (out, added)
+
+
+def rotary(x, cos_sin, *, positions, interleaved=False, conjugate=False, cos_sin_layout="halves"):
+    width = x.shape[-1]
+    angles = cos_sin.to(x.dtype)[positions.long()].unsqueeze(-2)
+    cos, sin = (angles[..., ::2], angles[..., 1::2]) if cos_sin_layout == "pairs" else angles.chunk(2, -1)
+    sin = -sin if conjugate else sin
+    first, second = (x[..., ::2], x[..., 1::2]) if interleaved else x.chunk(2, -1)
+    turned = first * cos - second * sin, first * sin + second * cos
+    return torch.stack(turned, -1).reshape(*x.shape[:-1], width) if interleaved else torch.cat(turned, -1)
+
+
+def topk_gate(
+    logits, *, num_topk, bias=None, mask=None, num_seqs=1, num_shared_experts=0, routed_scaling_factor=1.0
+):
+    scores = torch.nn.functional.softplus(logits).sqrt()
+    keys = scores if bias is None else scores + bias
+    chosen = keys.topk(num_topk, -1).indices
+    weights = scores.gather(-1, chosen)
+    weights = weights / (weights.sum(-1, keepdim=True) + 1e-20) * routed_scaling_factor
+    shared = torch.arange(num_shared_experts, device=logits.device) + logits.shape[-1]
+    chosen = torch.cat([chosen, shared.expand(len(logits), -1)], -1)
+    weights = torch.cat([weights, torch.ones_like(weights[:, :1]).expand(-1, num_shared_experts)], -1)
+    share = scores / scores.sum(-1, keepdim=True)
+    if mask is not None:
+        chosen, weights = chosen.masked_fill(~mask[:, None], -1), weights.masked_fill(~mask[:, None], 0)
+        share = share.masked_fill(~mask[:, None], 0)
+    return chosen, weights, share.unflatten(0, (num_seqs, -1)).sum(1)
+
+
+def swiglu(
+    x,
+    *,
+    weight=None,
+    clamp=None,
+    topk_weights=None,
+    psum=None,
+    alignment=128,
+    routed_scaling_factor=None,
+    swiglu_clamp_value=None,
+):
+    weight = topk_weights if weight is None else weight
+    clamp = swiglu_clamp_value if clamp is None else clamp
+    if routed_scaling_factor is not None and weight is not None:
+        weight = weight * routed_scaling_factor
+    if psum is not None:  # rows of no expert are 0
+        is_row, start = torch.zeros(len(x), dtype=torch.bool), 0
+        for end in psum.tolist():
+            is_row[-(-start // alignment) * alignment : end] = True
+            start = end
+        x = x.masked_fill(~is_row[:, None], 0)
     gate, up = x.chunk(2, -1)
     if clamp is not None:
         gate, up = gate.clamp(max=clamp), up.clamp(-clamp, clamp)

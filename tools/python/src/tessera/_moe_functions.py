@@ -61,6 +61,47 @@ class ReduceFused(Function):
         return grad_x, None, grad_weights, grad_sf
 
 
+class ExpertLinear(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, ranges: list[tuple[int, int]]) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        ctx.ranges = ranges
+        out = x.new_zeros(x.shape[0], weight.shape[1])
+        for expert, (first, end) in enumerate(ranges):
+            if first < end:
+                out[first:end] = tessera.gemm_bf16(x[first:end], weight[expert])
+        return out
+
+    @staticmethod
+    @differentiable_once("expert_linear")
+    def backward(ctx: Any, grad_out: Tensor) -> Any:
+        x, weight = ctx.saved_tensors
+        wants_x, wants_weight, _ = ctx.needs_input_grad
+        gradient = rows(grad_out)
+        grad_x = torch.zeros_like(x) if wants_x else None
+        grad_weight = torch.zeros_like(weight) if wants_weight else None
+        for expert, (first, end) in enumerate(ctx.ranges):
+            if first >= end:
+                continue
+            of_rows = gradient[first:end]
+            if grad_x is not None:
+                grad_x[first:end] = tessera.gemm_bf16(of_rows, weight[expert].T)
+            if grad_weight is not None:
+                made = tessera.gemm_bf16(of_rows.T, x[first:end].T, out_dtype="f32")
+                grad_weight[expert] = made.to(weight.dtype)
+        return grad_x, grad_weight, None
+
+
+def ranges_of(ends: list[int], alignment: int, count: int) -> list[tuple[int, int]]:
+    """The rows of each expert, cut to `count` rows: they end at `ends` and begin at multiples of `alignment`."""
+    found, start = [], 0
+    for end in ends:
+        first = -(-start // alignment) * alignment
+        found.append((first, min(end, count)))
+        start = end
+    return found
+
+
 def _or_last(positions: Tensor, last: int) -> Tensor:
     """The positions as indices, with `last` for none."""
     return torch.where(positions < 0, last, positions).long()

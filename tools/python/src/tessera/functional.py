@@ -16,11 +16,12 @@ from typing import Any, NamedTuple
 import torch
 
 import tessera
-from tessera import _attention_functions, _functions, _mhc_functions, _moe_functions
+from tessera import _attention_functions, _functions, _layer_functions, _mhc_functions, _moe_functions
 from tessera._autograd import check_out, owners_of, records
 from tessera._residual_grad import ResidualGrad
 
 __all__ = [
+    "GateResult",
     "MhcContext",
     "ResidualGrad",
     "SwigluCast",
@@ -29,6 +30,7 @@ __all__ = [
     "engram_gate",
     "expand_to_fused",
     "expand_to_mhc",
+    "expert_linear",
     "head_compute_mix",
     "mhc_head",
     "mhc_post",
@@ -38,9 +40,13 @@ __all__ = [
     "pre_apply_mix",
     "pre_split_mixes",
     "reduce_fused",
+    "rms_norm",
+    "rotary",
     "scaled_dot_product_attention",
     "sinkhorn",
+    "swiglu",
     "swiglu_and_per_token_cast",
+    "topk_gate",
 ]
 
 Tensor = torch.Tensor
@@ -68,6 +74,9 @@ RECORDED = {
     "swiglu_forward_and_per_token_cast": "swiglu_and_per_token_cast",
     "expand_to_fused": "expand_to_fused",
     "reduce_fused": "reduce_fused",
+    "norm_fwd": "rms_norm",
+    "swiglu_fwd": "swiglu",
+    "moe_topk_gate_fwd": "topk_gate",
 }
 
 
@@ -82,6 +91,19 @@ class MhcContext(NamedTuple):
     post_mix: Tensor
     comb_mix: Tensor
     residual_grad: ResidualGrad | None
+
+
+class GateResult(NamedTuple):
+    """The result of topk_gate.
+
+    topk_idx      i64 [T, K + shared]
+    topk_weights  f32 [T, K + shared]
+    scores_sum    f32 [num_seqs, E]: normalised scores, summed over the tokens of a sequence that count
+    """
+
+    topk_idx: Tensor
+    topk_weights: Tensor
+    scores_sum: Tensor
 
 
 class SwigluCast(NamedTuple):
@@ -249,6 +271,25 @@ def expand_to_mhc(x: Tensor, *, mhc_mult: int = 4, out: Tensor | None = None) ->
     return recorded
 
 
+def expert_linear(x: Tensor, weight: Tensor, psum: Tensor, *, alignment: int = 128) -> Tensor:
+    """Multiplies the rows of each expert by its weight: x @ weight[expert].T.
+
+      x       bf16 [P, K]
+      weight  bf16 [E, N, K]
+      psum    i32 [E]: where the rows of experts end, each beginning at a multiple of `alignment`
+      result  bf16 [P, N]; rows of no expert are 0
+
+    The ends are read on the host, so a GPU is waited for. Sums of the weight's gradient are f32.
+
+    Errors:  those of the op gemm_bf16.
+    Example: hidden = expert_linear(rows, w13, expert_end, alignment=16)
+    """
+    records("expert_linear", x, weight)  # refuses what no function takes
+    ranges = _moe_functions.ranges_of(psum.tolist(), alignment, x.shape[0])
+    recorded: Tensor = _moe_functions.ExpertLinear.apply(x, weight, ranges)
+    return recorded
+
+
 def norm_fn(
     residual: Tensor,
     fn: Tensor,
@@ -278,6 +319,127 @@ def norm_fn(
         handle, _mhc_functions.NormFn, _read(residual, handle), fn, norm_weight, norm_eps, n_splits, owners
     )
     return recorded
+
+
+def rms_norm(
+    x: Tensor,
+    weight: Tensor | None = None,
+    *,
+    residual: Tensor | None = None,
+    norm_eps: float = 1e-6,
+    out_scale: float = 1.0,
+) -> Any:
+    """Root mean square norm of rows, after an addition if `residual` is given.
+
+      x         bf16 or f32 [T.., H]   last stride 1
+      weight    as x [H], or None
+      residual  as x [T.., H], or None: is added to x first
+      result    as x [T.., H]; with `residual` also the sum, which is the next residual
+
+    Errors:  those of the ops norm_fwd and norm_bwd.
+    Example: out, residual = rms_norm(x, weight, residual=residual)
+    """
+    if not records("rms_norm", x, weight, residual):
+        made = tessera.norm_fwd(x, weight=weight, residual=residual, norm_eps=norm_eps, out_scale=out_scale)
+        return made.out if residual is None else (made.out, made.residual_out)
+    owners = owners_of(weight=weight)
+    return _layer_functions.RmsNorm.apply(x, weight, residual, norm_eps, out_scale, owners)
+
+
+def swiglu(
+    x: Tensor,
+    *,
+    topk_weights: Tensor | None = None,
+    psum: Tensor | None = None,
+    alignment: int = 128,
+    routed_scaling_factor: float | None = None,
+    swiglu_clamp_value: float | None = None,
+    out_dtype: str | None = None,
+) -> Tensor:
+    """The gated activation silu(left) * right of the two halves of each row, times the row's weight.
+
+      x             bf16 or f32 [P, 2H]
+      topk_weights  f32 [P], or None
+      psum          i32 [E], or None: where the rows of experts end, each beginning at a multiple of `alignment`; rows of
+                    none are 0
+      result        out_dtype [P, H], by default that of x
+
+    Errors:  those of the ops swiglu_fwd and swiglu_bwd.
+    Example: out = swiglu(x, topk_weights=row_weights, psum=psum)
+    """
+    options: dict[str, Any] = {
+        "out_dtype": out_dtype or ("f32" if x.dtype == torch.float32 else "bf16"),
+        "alignment": alignment,
+        "routed_scaling_factor": routed_scaling_factor,
+        "swiglu_clamp_value": swiglu_clamp_value,
+    }
+    if not records("swiglu", x, topk_weights):
+        return tessera.swiglu_fwd(x, topk_weights=topk_weights, psum=psum, **options)
+    recorded: Tensor = _layer_functions.Swiglu.apply(x, topk_weights, psum, options)
+    return recorded
+
+
+def rotary(
+    x: Tensor,
+    cos_sin: Tensor,
+    *,
+    positions: Tensor | None = None,
+    interleaved: bool = False,
+    conjugate: bool = False,
+    position_offset: int = 0,
+    cos_sin_layout: str = "halves",
+) -> Tensor:
+    """Rotates the pairs of each head by the angle of its token's position.
+
+      x          bf16 or f32 [T.., h, R]
+      cos_sin    f32 [angles, R], R 64 or 128
+      positions  i32 or i64 [T..], or None: the number of each token in its sequence
+      result     as x, a new tensor
+
+    Errors:  those of the op apply_rotary.
+    Example: query = rotary(query, cos_sin, positions=positions)
+    """
+    options: dict[str, Any] = {
+        "interleaved": interleaved,
+        "position_offset": position_offset,
+        "cos_sin_layout": cos_sin_layout,
+    }
+    if not records("rotary", x):
+        with torch.no_grad():
+            return _layer_functions._rotated(x, cos_sin, positions, conjugate, options)
+    recorded: Tensor = _layer_functions.Rotary.apply(x, cos_sin, positions, conjugate, options)
+    return recorded
+
+
+def topk_gate(
+    logits: Tensor,
+    *,
+    num_topk: int,
+    bias: Tensor | None = None,
+    mask: Tensor | None = None,
+    num_seqs: int = 1,
+    num_shared_experts: int = 0,
+    routed_scaling_factor: float = 1.0,
+) -> GateResult:
+    """Chooses the experts of each token by the root of the softplus of its logits, and sums the scores for an auxiliary loss.
+
+      logits   f32 [T, E]
+      bias     f32 [E], or None: is added for the choice alone
+      mask     bool [T], or None: False for a token that does not count
+      result   GateResult; gradients flow from topk_weights and from scores_sum to logits
+
+    Errors:  those of the ops moe_topk_gate_fwd, moe_topk_gate_bwd and gate_scores_sum.
+    Example: topk_idx, topk_weights, scores_sum = topk_gate(logits, num_topk=6)
+             loss = loss + 1e-4 * (frequency * scores_sum).sum()
+    """
+    options: dict[str, Any] = {
+        "num_topk": num_topk,
+        "use_shared_as_routed": num_shared_experts > 0,
+        "num_shared_experts": num_shared_experts,
+        "routed_scaling_factor": routed_scaling_factor,
+    }
+    records("topk_gate", logits)  # refuses what no function takes
+    return GateResult(*_layer_functions.TopkGate.apply(logits, bias, mask, num_seqs, options))
 
 
 def pre_split_mixes(

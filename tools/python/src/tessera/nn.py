@@ -16,7 +16,7 @@ import tessera
 from tessera import functional
 from tessera.functional import MhcContext
 
-__all__ = ["EngramGate", "EngramHash", "MhcBlock", "MhcExpand", "MhcHead", "MhcPost", "MhcPre"]
+__all__ = ["EngramGate", "EngramHash", "MhcBlock", "MhcExpand", "MhcHead", "MhcPost", "MhcPre", "RmsNorm"]
 
 Tensor = torch.Tensor
 
@@ -104,6 +104,36 @@ class EngramHash(nn.Module):
     def extra_repr(self) -> str:
         layers, orders, tables = self.vocab_sizes.shape
         return f"layers={layers}, orders={orders}, tables={tables}"
+
+
+class RmsNorm(nn.Module):
+    """rms_norm with its weight.
+
+      weight  dtype [hidden], ones at first
+
+    Errors:  those of functional.rms_norm, of sizes when the module is made.
+    Example: norm = RmsNorm(7168, dtype=torch.bfloat16)
+             out, residual = norm(x, residual)
+    """
+
+    def __init__(self, hidden: int, *, norm_eps: float = 1e-6, dtype: Any = None, device: Any = None) -> None:
+        super().__init__()
+        with torch.no_grad():
+            functional.rms_norm(_like(0, hidden), norm_eps=norm_eps)
+        self.hidden, self.norm_eps = hidden, norm_eps
+        self.weight = nn.Parameter(torch.empty(hidden, dtype=dtype, device=device))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Sets the weight to ones."""
+        nn.init.ones_(self.weight)
+
+    def forward(self, x: Tensor, residual: Tensor | None = None) -> Any:
+        """x [T.., hidden] of the weight's dtype; result like x, and with `residual` also the sum of both."""
+        return functional.rms_norm(x, self.weight, residual=residual, norm_eps=self.norm_eps)
+
+    def extra_repr(self) -> str:
+        return f"hidden={self.hidden}, norm_eps={self.norm_eps}"
 
 
 class MhcExpand(nn.Module):
