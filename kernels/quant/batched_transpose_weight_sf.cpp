@@ -8,6 +8,7 @@
 //          and stores the word as a vector of four. Scales come from L1 but for the first lane of a run, so
 //          the bound is the stores.
 // Maths    bits >> 23 of each scale; 0 beyond the last one
+// Measured 256 weights of 56 x 16 blocks of 128 on an H200: 25.5 us, 66 % of a copy; of 224 x 64 of 32 107, 57 % (goal 80).
 
 #include <fmt/format.h>
 

@@ -50,48 +50,57 @@ int32_t vector_of(const TensorView& stack) {
   return static_cast<int32_t>(common_vector(stack, kWidest / bytes(stack.dtype)));
 }
 
-/// Rows of a that have one matrix of b, and matrices.
+/// Rows of a that have one matrix of b: as many, or up to half as many again as a mean; matrices.
 struct Expected {
   int64_t rows, matrices;
+  bool is_mean = false;
+
+  int64_t most() const { return is_mean ? rows + rows / 2 : rows; }
 };
 
 Expected expected_of(const Call& c, MxGroups groups) {
-  // Groups differ: half as many rows again as the mean.
-  const auto most = [](int64_t mean) { return mean + mean / 2; };
   switch (groups) {
     case MxGroups::one:
       return {c["M"], 1};
     case MxGroups::masked: {
       const int64_t expected = c.i32("expected_m");
-      return {expected > 0 ? std::min(most(expected), c["Mmax"]) : c["Mmax"], c["G"]};
+      if (expected == 0) return {c["Mmax"], c["G"]};
+      return {std::min(expected, c["Mmax"]), c["G"], true};
     }
     case MxGroups::by_ends:
-      return {most(ceil_div(c["M"], c["G"])), c["G"]};
+      return {ceil_div(c["M"], c["G"]), c["G"], true};
     default:
       return {std::min<int64_t>(c["M"], c["alignment"]), ceil_div(c["M"], c["alignment"])};
   }
 }
 
-/// Time of a step of a tile by that of 64 rows of b: 64, 128 and 256 rows take 600, 895 and 1450 clocks (H200).
-double step_time(int64_t rows) {
-  return rows == 64 ? 1 : rows == 128 ? 1.5 : 2.4;
+/// Clocks that a block takes for a step of a tile (H200).
+double clocks_of_step(const Tile& tile) {
+  if (tile.columns <= 32) return tile.rows == 64 ? 600 : tile.rows == 128 ? 900 : 1450;
+  if (tile.columns == 64) return tile.rows == 64 ? 750 : 1100;
+  return tile.rows == 64 ? 950 : 1450;
 }
 
-/// Of the narrowest tiles that hold the rows to expect, else of the widest, the one that computes all tiles soonest.
+/// The tile that computes all tiles soonest, of the narrowest that hold the most rows to expect, or the mean, else of the
+/// widest. Half of the matrices have more rows than the mean.
 Tile tile_for(const Expected& expected, int64_t columns, int64_t scaled) {
   // Four part sums in a row of 128 columns are more than a thread has registers for.
   const int64_t widest = scaled == kMxGroup ? 64 : 128;
-  const int64_t rows = std::max<int64_t>(expected.rows, 1);
   const Tile* best = nullptr;
   double least = 0;
-  for (const Tile& tile : kTiles) {
-    if (best != nullptr && tile.columns > best->columns) break;
-    if (tile.columns < std::min(rows, widest)) continue;
-    const int64_t tiles =
-        expected.matrices * ceil_div(columns, tile.rows) * ceil_div(rows, tile.columns);
-    const double time =
-        static_cast<double>(ceil_div(tiles, kMultiprocessors)) * step_time(tile.rows);
-    if (best == nullptr || time < least) best = &tile, least = time;
+  for (const int64_t rows : {expected.rows, expected.most()}) {
+    int64_t width = 8;
+    while (width < std::min(std::max<int64_t>(rows, 1), widest)) width *= 2;
+    const int64_t across = ceil_div(std::max<int64_t>(expected.most(), 1), width);
+    const double of_matrix = expected.is_mean && across == 2 ? 1.5 : static_cast<double>(across);
+    for (const Tile& tile : kTiles) {
+      if (tile.columns != width) continue;
+      const auto tiles = static_cast<int64_t>(
+          of_matrix * static_cast<double>(expected.matrices * ceil_div(columns, tile.rows)));
+      const double time =
+          static_cast<double>(ceil_div(tiles, kMultiprocessors)) * clocks_of_step(tile);
+      if (best == nullptr || time < least) best = &tile, least = time;
+    }
   }
   return *best;
 }

@@ -5,6 +5,8 @@
 // Method   two kernels: swap_plan.cpp, then row_copy.cpp over the list of misses. Nothing waits for the
 //          host, so a call can be captured. Without misses the bound is the latency of the plan, else bytes
 //          / the rate of the host's link.
+// Measured one H200, 2048 of 4096 slots wanted, rows of 512 bytes in memory of the device: 1 request 12.3 us (goal 5), 100
+//          requests 21.4 (goal 12), with 20 % misses as long. The rate of a host's link was not measured.
 // Maths    none
 
 #include <algorithm>
