@@ -112,7 +112,7 @@ class TESSERA_API Ref {
   Value read(SourceLoc loc = SourceLoc::here()) const;
 
   DType dtype() const { return region_.buffer->dtype; }
-  /// Of the free dimensions. REGION unless all are constant.
+  /// The constants that the free dimensions have. REGION unless all are.
   std::vector<int64_t> extents(SourceLoc loc = SourceLoc::here()) const;
   const ir::Region& region() const { return region_; }
   Recorder* recorder() const { return recorder_; }

@@ -25,7 +25,7 @@ struct TensorInfo {
   std::vector<std::string> dtypes;  // dtype words, or "as x", "format", ...
   std::vector<std::string> shape;   // symbols: {"T", "H"}
   std::string layout;               // layout words
-  std::string presence;             // rule by which an optional tensor is there: "residual"; empty: the caller chooses
+  std::string presence;             // when an optional tensor is there: "residual"
 };
 
 /// A parameter of an op.

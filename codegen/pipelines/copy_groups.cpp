@@ -282,9 +282,8 @@ std::vector<CopyGroup> find_copy_groups(const ir::Loop& loop, const std::map<int
     std::string obstacle = stays ? stays(producer) : std::string();
     if (obstacle.empty()) obstacle = finder.obstacle_of(producer);
     const std::string ahead =
-        loop.producer
-            ? fmt::format("by the load role, {} stages", loop.stages)
-            : fmt::format("{} iterations ahead, {} versions", loop.ahead(), loop.stages);
+        loop.producer ? fmt::format("by the load role, {} stages", loop.stages)
+                      : fmt::format("{} iterations ahead, {} versions", loop.ahead(), loop.stages);
     notes.push_back(fmt::format("{}: {}: {}", to_string(producer.loc), what,
                                 obstacle.empty() ? ahead : "not ahead: " + obstacle));
     if (!obstacle.empty()) continue;

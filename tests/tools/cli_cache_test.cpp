@@ -268,8 +268,8 @@ TEST_CASE("compile makes a bundle, and the cache can be looked into, checked and
   CHECK(keys_in(run_tessera({"cache", "ls"}, cache).out).empty());
 }
 
-/// Of an op's examples, compiled once: a second process finds them in the cache, a bundle is made of them, and it serves where
-/// no libnvrtc is.
+/// The kernels of examples are compiled once: a second process finds them in the cache, a bundle is made of them, and it
+/// serves where no libnvrtc is.
 void serve_family(const std::string& family) {
   if (!has_nvrtc()) TESSERA_SKIP("no NVRTC");
   const TemporaryFolder folder;

@@ -53,8 +53,8 @@ TEST_CASE("a pipelined loop equals the serial one for any depth and trip count (
   CAPTURE(stages, trips, dynamic, in_place);
   const HostTensor x = iota(DType::i32, {trips + 1, 64});
   HostTensor y(DType::i32, {64});
-  const ir::Kernel kernel =
-      sum_of_tiles({.stages = in_place ? stages : stages + 1, .in_place = in_place}, dynamic ? -1 : trips);
+  const ir::Kernel kernel = sum_of_tiles(
+      {.stages = in_place ? stages : stages + 1, .in_place = in_place}, dynamic ? -1 : trips);
   run_kernel(kernel, {&x, &y});
   CHECK_THAT(y, HasValues([&](int64_t r) {
                double want = 0;
