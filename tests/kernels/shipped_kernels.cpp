@@ -43,8 +43,8 @@ int known_spill(const std::string& op, int nvrtc_version) {
       {"gemm_fp8_k_grouped", 4},       // the same
       {"gemm_fp8_block", 16},          // byte by byte, on sm_89
       {"gemm_mxfp4", 16},              // on sm_100a; on sm_80 8
-      {"gemm_mxfp4_grouped", 16},      // the same; on sm_89 12
-      {"gemm_mxfp4_masked", 12},       // on sm_80 and sm_100a
+      {"gemm_mxfp4_grouped", 24},      // on sm_100a; on sm_80 20, on sm_89 12
+      {"gemm_mxfp4_masked", 24},       // on sm_100a; on sm_80 and sm_89 16
       {"attention_fwd", 48},           // heads of 256 by mma.sync: on sm_80 44, on sm_120a 32 to 48
       {"attention_varlen_fwd", 172}};  // the same: on sm_80 116, on sm_89 172
   // Tiles were chosen with NVRTC 13.0. Seen elsewhere: 4 bytes in cast_back_e5m6 (12.8 and 12.9 for

@@ -22,7 +22,7 @@ void choose_form(MlaSpec& s, int64_t rows, Device device) {
   if (!jit::has_wgmma(device)) return;
   s.form = MlaForm::keys_on_m, s.stages = s.p_stages = 2;
   s.rows = static_cast<int32_t>(
-      std::min<int64_t>(std::bit_ceil(static_cast<uint64_t>(rows)), kMostRows));
+      std::min(static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(rows))), kMostRows));
   const bool is_aligned = s.cache_vector == 8;
   s.by_engine = is_aligned && s.page_size > 0 && s.page_size % kLatentKeys == 0 ? 1 : 0;
 }
