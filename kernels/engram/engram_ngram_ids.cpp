@@ -72,19 +72,21 @@ ir::Kernel build(const Spec& s) {
       auto first = k.var(DType::i32, 0, "first"), last = k.var(DType::i32, 0, "last");
       if (s.has_requests) {
         k.loop([&] {  // the last request that begins at the row or before it
-          k.break_if(Value(end) - b <= 1);
-          auto middle = k.let("middle", (Value(b) + end) / 2);
+          const Value low = b, high = end;
+          k.break_if(high - low <= 1);
+          auto middle = k.let("middle", (low + high) / 2);
           auto begins = k.let("begins", row_start(middle) <= item);
-          b = select(begins, middle, b);
-          end = select(begins, end, middle);
+          b = select(begins, middle, low);
+          end = select(begins, high, middle);
         });
         first = row_start(b);
         last = row_start(Value(b) + 1);
       }
-      auto is_row = k.let("is_row", ascends(b, first, last) && item >= first && item < Value(last));
+      const Value of = b, from = first, to = last;  // read in this order by every compiler
+      auto is_row = k.let("is_row", ascends(of, from, to) && item >= from && item < to);
       k.unrolled(s.ngram, [&](Value i) {
         auto id = k.var(DType::i32, pad, "id_of_column");
-        k.if_(is_row, [&] { id = id_at(b, first, item, i); });
+        k.if_(is_row, [&] { id = id_at(of, from, item, i); });
         (*out)(item, i) = id;
       });
     });

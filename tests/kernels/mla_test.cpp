@@ -57,6 +57,7 @@ HostTensors run_kernels(const HostTensors& in, const MlaSpec& form, const char* 
                 {"Q", columns},
                 {"of_table", columns},
                 {"part_blocks", kPart / 64},
+                {"R", requests * tokens * heads},
                 {"part_count", count},
                 {"part_len", kPart},
                 {"cache_rows", columns * page_size},

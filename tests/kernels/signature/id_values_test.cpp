@@ -61,6 +61,12 @@ bool is_taken(const std::string& op, const std::string& tensor, int64_t value) {
       "hisparse_swap_in hot_tokens",  // a slot may hold what nobody wants
       "hisparse_swap_in num_reqs",
       "mask_indices_by_tp indices",
+      "mqa_topk page_table",  // scores decide which pages are looked up: one too large gives -1
+      "paged_mqa_topk out_page_table",
+      "sparse_mla_fwd indices",    // one that no key has is none
+      "sparse_mqa_logits blocks",  // -inf where there is no key
+      "sparse_mqa_topk blocks",
+      "sparse_mqa_topk out_page_table",
       "mask_padded_topk num_tokens",
       "mask_padded_topk topk_idx",
       "moe_forward num_tokens",

@@ -63,6 +63,7 @@ bool is_count(const kernels::Op& op, const std::string& symbol) {
       "sparse_mla_fwd S",
       "sparse_mla_fwd k",
   };
+  if (symbol == "B" && op.name.starts_with("sparse_mqa")) return false;  // S is a multiple of it
   return everywhere.contains(symbol) || of_one.contains(fmt::format("{} {}", op.name, symbol));
 }
 
@@ -93,10 +94,10 @@ std::string emptied(const std::string& label, const std::set<std::string>& symbo
 
 /// Integers of a step that does nothing: ids -1, counts and ends 0.
 double idle_integer(const std::string& tensor) {
-  static const std::set<std::string> zero = {"lengths",    "starts",   "start",      "row_start",
-                                             "num_tokens", "masked_m", "k_offsets",  "q_lengths",
-                                             "k_lengths",  "cu_q",     "cu_k",       "psum",
-                                             "num_reqs",   "offsets",  "miss_count", "topk_length"};
+  static const std::set<std::string> zero = {
+      "lengths",   "starts",    "start",      "row_start",   "num_tokens", "masked_m",
+      "k_offsets", "q_lengths", "k_lengths",  "cu_q",        "cu_k",       "psum",
+      "num_reqs",  "offsets",   "miss_count", "topk_length", "k_start",    "k_end"};
   static const std::set<std::string> one = {"vocab_sizes", "logical_count"};
   return one.contains(tensor) ? 1 : zero.contains(tensor) ? 0 : -1;
 }

@@ -102,6 +102,17 @@ OpCase with_gaps(OpCase test, int64_t gap) {
   return strided(std::move(test), "cache", {(shape[1] + 1) * row, row, 1});
 }
 
+/// The same without the column that no request needs.
+OpCase full_table(OpCase test) {
+  const HostTensor& table = test.inputs["page_table"];
+  const int64_t columns = table.shape()[1] - 1;
+  HostTensor full = tensor_by(DType::i32, {table.shape()[0], columns}, [&](int64_t i) {
+    return table.value(i / columns * (columns + 1) + i % columns);
+  });
+  test.inputs["page_table"] = std::move(full);
+  return test;
+}
+
 }  // namespace
 
 OpCase normal_latent(const std::string& label, const LatentSize& s, const kernels::Params& params) {
@@ -160,6 +171,8 @@ std::vector<OpCase> mla_decode_cases() {
   cases.push_back(scores_of_minus_infinity(exact("", {1, 8, 16, {70}}), "cache"));
   test = exact("heads before tokens", {3, 8, 16, {70}});
   cases.push_back(strided(std::move(test), "q", {3 * 8 * kWidth, kWidth, 3 * kWidth, 1}));
+  cases.push_back(
+      strided(full_table(exact("a full table", {1, 8, 16, {70, 66}})), "page_table", {12, 1}));
   cases.push_back(with_gaps(exact("gaps of 8", {1, 8, 64, {70}}), 8));
   cases.push_back(with_gaps(exact("gaps of 2", {1, 8, 16, {70}}), 2));
   cases.push_back(with_gaps(exact("gaps of 1", {1, 8, 16, {70}}), 1));

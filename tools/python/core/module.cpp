@@ -46,7 +46,7 @@ struct Function {
 // torch.compile can put another in its place. It tells which one it is by its address. Hence repr() is that of
 // built-in functions: torch.compiler.substitute_in_graph takes functions alone, not objects of a class with a repr of
 // its own, and Python allows no subclass of the built-in ones.
-constexpr size_t kMostFunctions = 128;
+constexpr size_t kMostFunctions = 256;
 std::vector<Function*>& functions() {
   static auto& all = *new std::vector<Function*>;
   return all;

@@ -84,13 +84,12 @@ ir::Kernel build_mla_combine(const CombineSpec& s) {
   const bool has_requests = s.has_requests != 0;
   const DType dtype = s.is_f32 != 0 ? kF32 : DType::bf16;
   std::optional<Value> batch, tokens, heads, part_len, cache_rows;
-  Value rows;
+  auto rows = k.dim("R");  // its own: B * n * h may wrap for all that the kernel knows
   if (has_requests) {
     batch = k.dim("B"), tokens = k.dim("n"), heads = k.dim("h");
     part_len = k.scalar("part_len", kI32), cache_rows = k.scalar("cache_rows", kI32);
-    rows = *batch * *tokens * *heads;
   } else {
-    rows = k.dim("R"), heads = k.scalar("num_heads", kI32);
+    heads = k.scalar("num_heads", kI32);
   }
   auto count = k.dim("part_count");
   auto partial = k.input("partial", kF32, {count, rows, kLatentValueWidth}, {.align = 16});
