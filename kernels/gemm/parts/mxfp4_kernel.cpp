@@ -7,8 +7,8 @@
 //
 // Bound     the codes of weights: 8 groups of 4096 x 7168 are 125 MB, 30 us at 4.2 TB/s.
 // Measured  one H200, us: those groups with 16 tokens each 53 (goal 34; 70 as first built), with a scale per row 46; 32 groups
-//           of 6144 x 7168 with 20 269 (gemm_fp8_masked 384 in the same call), with 192 1011 (690); 8 x 7168 x 2048 35; 4096
-//           tokens by 4096 x 7168 367, with a scale per row 290.
+//           of 6144 x 7168 with 20 269 (by this tile forced, before tile_for took it; gemm_fp8_masked 384 in the same call),
+//           with 192 1011 (690); 8 x 7168 x 2048 35; 4096 tokens by 4096 x 7168 367, with a scale per row 290.
 // Where     a group of warps takes 190 instructions for a step of 64 rows, of which a third decode codes: 24 us for those 8
 //           groups if none waits.
 // Lost      for those 8 groups: tiles of 128 rows by 32 tokens 63, 128 by 16 82, 256 by 16 88, 64 by 16 115. Scales of rows
