@@ -33,8 +33,8 @@ void SelectRow::declare() {
   auto stride = k_.stride("scores_stride", {.multiple_of = multiple});
   scores_ = k_.input("scores", dtype_, {*rows_, *cols_},
                      {.strides = {stride, 1}, .align = multiple * s_.score_bytes});
-  if (s_.has_lengths) lengths_ = k_.input("lengths", DType::i32, {*rows_});
-  if (s_.has_starts) starts_ = k_.input("starts", DType::i32, {*rows_});
+  if (s_.has_lengths) lengths_ = k_.input("lengths", DType::i32, {*rows_}, {.align = 4});
+  if (s_.has_starts) starts_ = k_.input("starts", DType::i32, {*rows_}, {.align = 4});
   if (s_.has_pages) {
     pages_ = k_.dim("pages");
     auto tables = k_.dim("tables"), stride_of_table = k_.stride("page_table_stride");

@@ -1,5 +1,7 @@
 #include "kernels/serving/indexer/parts/logits_call.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <bit>
 #include <limits>
@@ -230,6 +232,10 @@ void require_index_cache(const Call& c) {
   c.need(cache.shape[0] <= 1 || cache.strides[0] % 16 == 0, "cache",
          "argument 'cache' has the wrong strides", "a row stride that is a multiple of 16",
          to_string(cache));
+  const auto address = reinterpret_cast<uintptr_t>(cache.data);
+  c.need(cache.size() == 0 || address % sizeof(float) == 0, "cache",
+         "argument 'cache' is not aligned", "an address that is a multiple of 4 bytes",
+         fmt::format("{} at {}", to_string(cache), fmt::ptr(cache.data)));
 }
 
 void require_index_pages(const Call& c) {
