@@ -284,7 +284,7 @@ constexpr Switch kSwitches[] = {
      nullptr},
     {"TESSERA_LONG_TESTS",
      "`1`: tests of races, kills, damage and fuzzing run in full, ops at all sizes "
-     "of the benchmark, Z3 on the indexer, and compute-sanitizer",
+     "of the benchmark, and compute-sanitizer",
      nullptr},
     {"TESSERA_APPROVE", "`1`: the tests rewrite the approved CUDA in `tests/golden`", nullptr},
     {"TESSERA_FUZZ_PROGRAMS", "how many random programs `test_fuzz` runs", nullptr},

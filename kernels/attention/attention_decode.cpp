@@ -19,7 +19,7 @@
 #include "kernels/checks/value_check.h"
 #include "kernels/jit/target.h"
 #include "kernels/registry/all_ops.h"
-#include "kernels/signature/case.h"
+#include "kernels/signature/case_values.h"
 #include "kernels/signature/launches.h"
 #include "kernels/views/alignment.h"
 
@@ -218,11 +218,7 @@ const Op attention_decode_op{
       B=1 n=1 h=64 g=8 dk=128 dv=128 P=16 ps=64 Q=16 q=bf16 k_cache=bf16
       B=1 n=1 h=64 g=8 dk=128 dv=128 P=128 ps=64 Q=128 q=bf16 k_cache=bf16
       B=64 n=1 h=64 g=8 dk=64 dv=64 P=8192 ps=64 Q=128 q=bf16 k_cache=bf16 window_left=127 sink=given)",
-    .values = {{"page_table",
-                [](const Case& c, int64_t i) {
-                  constexpr int64_t kStep = 7919;  // a prime: pages of a request are apart
-                  return i * kStep % std::max<int64_t>(c["P"], 1);
-                }},
+    .values = {{"page_table", scattered_page},
                {"lengths",
                 [](const Case& c, int64_t b) {
                   const int64_t most = c["Q"] * c["ps"];

@@ -28,7 +28,7 @@
 #include "kernels/registry/all_ops.h"
 #include "kernels/serving/parts/select_call.h"
 #include "kernels/serving/parts/select_values.h"
-#include "kernels/signature/case.h"
+#include "kernels/signature/case_values.h"
 #include "kernels/signature/launches.h"
 
 namespace tessera::kernels {
@@ -131,7 +131,7 @@ const Op topk_select_op{
                 }},
                {"starts",
                 [](const Case& c, int64_t b) { return b * 5 % std::max<int64_t>(c["L"] / 2, 1); }},
-               {"page_table", [](const Case&, int64_t i) { return i * 7 % 1021; }}},
+               {"page_table", slot_page}},
     .bytes = [](const Case& c) {
       return c["B"] * (c["L"] * (c.dtype_word("scores") == "f32" ? 4 : 2) + 4 * c["topk"]);
     }};

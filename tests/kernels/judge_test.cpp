@@ -5,7 +5,6 @@
 
 #include <fmt/format.h>
 
-#include <cstdlib>
 #include <iostream>
 #include <set>
 #include <string>
@@ -21,12 +20,6 @@ using namespace tessera::test;
 
 namespace {
 
-/// Z3 takes minutes for the products of the indexer, of which nine ops have one or another size.
-bool is_left_out(const std::string& op) {
-  static const bool is_long = std::getenv("TESSERA_LONG_TESTS") != nullptr;
-  return !is_long && op.find("mqa_") != std::string::npos;
-}
-
 /// Gradients of the family's ops, or the others.
 void confirm(const std::string& family, bool backward) {
   if (!why_no_judge().empty()) TESSERA_SKIP(why_no_judge());
@@ -35,7 +28,7 @@ void confirm(const std::string& family, bool backward) {
   for (const kernels::OpInfo& op : kernels::ops()) {
     const bool is_backward =
         op.name.find("bwd") != std::string::npos || op.name.find("backward") != std::string::npos;
-    if (op.family != family || is_backward != backward || is_left_out(op.name)) continue;
+    if (op.family != family || is_backward != backward) continue;
     for (const kernels::BenchCase& example : op.examples) {
       for (const int major : {8, 9}) {  // without clusters, and with
         const kernels::jit::TargetScope scope({major, 0, 0});

@@ -8,9 +8,11 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "dsl/base/error.h"
@@ -56,10 +58,13 @@ void compile(const kernels::OpInfo& op, const kernels::BenchCase& example) {
   }
 }
 
+/// Cases of one Spec have one text: it is made once.
 void lower(const kernels::OpInfo& op, const kernels::BenchCase& example, Target target) {
+  static std::map<std::pair<std::string, std::string>, KernelSource> made;
   for (const runtime::KernelRequest& request : tools::requests_of(op, example, target)) {
-    const KernelSource source = request.emit(target);
-    print_digest(op, example, source.entry, source.text);
+    const auto [source, is_new] = made.try_emplace({request.op, request.spec.value()});
+    if (is_new) source->second = request.emit(target);
+    print_digest(op, example, source->second.entry, source->second.text);
   }
 }
 

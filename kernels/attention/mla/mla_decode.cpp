@@ -17,7 +17,7 @@
 #include "kernels/attention/parts/forward_call.h"
 #include "kernels/checks/value_check.h"
 #include "kernels/registry/all_ops.h"
-#include "kernels/signature/case.h"
+#include "kernels/signature/case_values.h"
 #include "kernels/signature/launches.h"
 
 namespace tessera::kernels {
@@ -145,14 +145,11 @@ const Op mla_decode_op{
       B=128 n=1 h=128 P=65536 ps=64 Q=512 sm_scale=0.0417
       B=128 n=2 h=128 P=65536 ps=64 Q=512 sm_scale=0.0417 causal=true
       B=1 n=1 h=16 P=2048 ps=64 Q=2048 sm_scale=0.0417)",
-    .values = {{"page_table",
-                [](const Case& c, int64_t i) {
-                  constexpr int64_t kStep = 7919;  // a prime: pages of a request are apart
-                  return i * kStep % std::max<int64_t>(c["P"], 1);
-                }},
-               {"lengths", [](const Case& c, int64_t b) {
-                  const int64_t most = c["Q"] * c["ps"];
-                  return b < 2 || c["B"] > 3 ? most : most - b * 9 % (most + 1);
-                }}}};
+    .values = {{"page_table", scattered_page}, {"lengths", [](const Case& c, int64_t b) {
+                                                  const int64_t most = c["Q"] * c["ps"];
+                                                  return b < 2 || c["B"] > 3
+                                                             ? most
+                                                             : most - b * 9 % (most + 1);
+                                                }}}};
 
 }  // namespace tessera::kernels

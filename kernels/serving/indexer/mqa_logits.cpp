@@ -12,6 +12,7 @@
 
 #include "kernels/registry/all_ops.h"
 #include "kernels/serving/indexer/parts/logits_call.h"
+#include "kernels/serving/indexer/parts/topk_chain.h"
 #include "kernels/signature/case.h"
 
 namespace tessera::kernels {
@@ -19,11 +20,6 @@ namespace {
 
 int64_t columns(const Call& c) {
   return c.flag("compressed") ? c["max_len"] : c["T"];
-}
-
-/// A causal prompt at the end of the keys.
-int64_t end_of(const Case& c, int64_t row) {
-  return std::max<int64_t>(c["T"] - c["S"] + row + 1, 0);
 }
 
 void launches(const Call& c, Launches& go) {
@@ -66,8 +62,10 @@ const Op mqa_logits_op{
     .values = {{"k_start",
                 [](const Case& c, int64_t i) {
                   const bool is_compressed = std::get<bool>(c.params().at("compressed"));
-                  return is_compressed ? std::max<int64_t>(end_of(c, i) - c["max_len"], 0) : 0;
+                  return is_compressed ? std::max<int64_t>(
+                                             serving::TopkOfRows::end_of(c, i) - c["max_len"], 0)
+                                       : 0;
                 }},
-               {"k_end", end_of}}};
+               {"k_end", serving::TopkOfRows::end_of}}};
 
 }  // namespace tessera::kernels

@@ -3,33 +3,18 @@
 // Method   mqa_logits and topk_select, one after the other: the scores of all keys pass through the workspace, 4 bytes each
 // Maths    that of the two
 
-#include <algorithm>
-
 #include "kernels/registry/all_ops.h"
-#include "kernels/serving/indexer/parts/blocks_call.h"
 #include "kernels/serving/indexer/parts/logits_call.h"
-#include "kernels/signature/case.h"
+#include "kernels/serving/indexer/parts/topk_chain.h"
+#include "kernels/signature/case_values.h"
 
 namespace tessera::kernels {
 namespace {
 
-constexpr serving::OutPages kPages = {"page_table", "page_size"};
-
-int64_t elements(const Call& c) {
-  return c["S"] * serving::padded_columns(c["T"]);
-}
+using Chain = serving::TopkOfRows;
 
 void launches(const Call& c, Launches& go) {
-  const TensorView scores(c.given("workspace").data, DType::f32, {c["S"], c["T"]},
-                          {serving::padded_columns(c["T"]), 1}, c.device());
-  if (c["T"] > 0) serving::add_logits_of_rows(c, go, {scores, false});
-  serving::add_topk(c, go, scores, kPages,
-                    {.tensors = {{"starts", c.given("k_start")}, {"lengths", c.given("k_end")}}});
-}
-
-void require(const Call& c) {
-  serving::require_heads(c);
-  serving::require_out_pages(c, kPages, c["S"]);
+  Chain::add(c, go, serving::Blocks::none);
 }
 
 }  // namespace
@@ -60,17 +45,14 @@ const Op mqa_topk_op{
       limit  T <= 2130706431 on k "so many keys are not supported"
     )",
     .launches = launches,
-    .check = require,
+    .check = Chain::require,
     .check_values = serving::require_key_ranges,
-    .functions = {{"elements", elements}},
+    .functions = {{"elements", Chain::elements}},
     .examples = R"(
       S=5 h=64 D=128 T=300 topk=32; S=3 h=32 D=64 T=9000 topk=512 order=value save_values=true
       S=4 h=8 D=32 T=200 topk=40 page_table=given R=4 Q=4)",
     .bench = R"(
       S=4096 h=64 D=128 T=32768 topk=512; S=4096 h=64 D=128 T=131072 topk=512; S=4096 h=64 D=128 T=131072 topk=2048)",
-    .values = {{"k_start", [](const Case&, int64_t) -> int64_t { return 0; }},
-               {"k_end", [](const Case& c,
-                            int64_t i) { return std::max<int64_t>(c["T"] - c["S"] + i + 1, 0); }},
-               {"page_table", [](const Case&, int64_t i) { return i * 7 % 1021; }}}};
+    .values = {{"k_start", Chain::start_of}, {"k_end", Chain::end_of}, {"page_table", slot_page}}};
 
 }  // namespace tessera::kernels

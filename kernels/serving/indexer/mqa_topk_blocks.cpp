@@ -3,36 +3,23 @@
 // Method   mqa_logits, topk_select and candidate_blocks, one after the other
 // Maths    that of the three
 
-#include <algorithm>
-
 #include "kernels/registry/all_ops.h"
-#include "kernels/serving/indexer/parts/blocks_call.h"
 #include "kernels/serving/indexer/parts/logits_call.h"
-#include "kernels/signature/case.h"
+#include "kernels/serving/indexer/parts/topk_chain.h"
+#include "kernels/signature/case_values.h"
 
 namespace tessera::kernels {
 namespace {
 
-constexpr serving::OutPages kPages = {"page_table", "page_size"};
-
-int64_t elements(const Call& c) {
-  return c["S"] * serving::padded_columns(c["T"]);
-}
+using Chain = serving::TopkOfRows;
 
 void launches(const Call& c, Launches& go) {
-  const TensorView scores(c.given("workspace").data, DType::f32, {c["S"], c["T"]},
-                          {serving::padded_columns(c["T"]), 1}, c.device());
-  // Blocks of keys before the first of a row count with -inf.
-  if (c["T"] > 0) serving::add_logits_of_rows(c, go, {scores, true});
-  serving::add_topk(c, go, scores, kPages,
-                    {.tensors = {{"starts", c.given("k_start")}, {"lengths", c.given("k_end")}}});
-  serving::add_blocks(c, go, scores, c.given("k_end"));
+  Chain::add(c, go, serving::Blocks::chosen);
 }
 
 void require(const Call& c) {
-  serving::require_heads(c);
+  Chain::require(c);
   serving::require_block_size(c);
-  serving::require_out_pages(c, kPages, c["S"]);
 }
 
 }  // namespace
@@ -70,13 +57,10 @@ const Op mqa_topk_blocks_op{
     .launches = launches,
     .check = require,
     .check_values = serving::require_key_ranges,
-    .functions = {{"elements", elements}},
+    .functions = {{"elements", Chain::elements}},
     .examples = R"(
       S=5 h=64 D=128 T=300 topk=32 num_blocks=12; S=3 h=8 D=32 T=200 topk=5 num_blocks=1 block_size=16 order=value)",
     .bench = "S=2048 h=32 D=128 T=131072 topk=512",
-    .values = {{"k_start", [](const Case&, int64_t) -> int64_t { return 0; }},
-               {"k_end", [](const Case& c,
-                            int64_t i) { return std::max<int64_t>(c["T"] - c["S"] + i + 1, 0); }},
-               {"page_table", [](const Case&, int64_t i) { return i * 7 % 1021; }}}};
+    .values = {{"k_start", Chain::start_of}, {"k_end", Chain::end_of}, {"page_table", slot_page}}};
 
 }  // namespace tessera::kernels

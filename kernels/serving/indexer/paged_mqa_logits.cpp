@@ -8,7 +8,8 @@
 
 #include "kernels/registry/all_ops.h"
 #include "kernels/serving/indexer/parts/logits_call.h"
-#include "kernels/signature/case.h"
+#include "kernels/serving/indexer/parts/topk_chain.h"
+#include "kernels/signature/case_values.h"
 
 namespace tessera::kernels {
 namespace {
@@ -52,16 +53,7 @@ const Op paged_mqa_logits_op{
     .bench = R"(
       B=256 n=1 h=64 D=128 P=32768 Q=128 bytes=8448 max_len=8192; B=64 n=1 h=64 D=128 P=65536 Q=1024 bytes=8448 max_len=65536
       B=1 n=1 h=64 D=128 P=4096 Q=4096 bytes=8448 max_len=262144; B=64 n=4 h=64 D=128 P=65536 Q=1024 bytes=8448 max_len=65536)",
-    .values = {{"page_table",
-                [](const Case& c, int64_t i) {
-                  constexpr int64_t kStep = 7919;  // a prime: pages of a request are apart
-                  return i * kStep % std::max<int64_t>(c["P"], 1);
-                }},
-               {"lengths",
-                [](const Case& c, int64_t i) {
-                  const int64_t most = std::min(c["Q"] * c["page_size"], c["max_len"]);
-                  return c["B"] > 3 ? most : most - i * 9 % (most + 1);
-                }}},
+    .values = {{"page_table", scattered_page}, {"lengths", serving::TopkOfPages::length_of}},
     .bytes = [](const Case& c) {
       const int64_t rows = c["B"] * c["n"], keys = std::min(c["Q"] * c["page_size"], c["max_len"]);
       const int64_t element = c.params().contains("logits_dtype") && c.find("logits_dtype") &&

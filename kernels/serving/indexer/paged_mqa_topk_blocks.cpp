@@ -3,41 +3,23 @@
 // Method   paged_mqa_logits, topk_select and candidate_blocks, one after the other
 // Maths    that of the three
 
-#include <algorithm>
-
 #include "kernels/registry/all_ops.h"
-#include "kernels/serving/indexer/parts/blocks_call.h"
 #include "kernels/serving/indexer/parts/logits_call.h"
-#include "kernels/signature/case.h"
-#include "kernels/views/reshaped.h"
+#include "kernels/serving/indexer/parts/topk_chain.h"
+#include "kernels/signature/case_values.h"
 
 namespace tessera::kernels {
 namespace {
 
-constexpr serving::OutPages kPages = {"out_page_table", "out_page_size"};
-
-int64_t rows(const Call& c) {
-  return c["B"] * c["n"];
-}
-
-int64_t elements(const Call& c) {
-  return rows(c) * serving::padded_columns(c["max_len"]);
-}
+using Chain = serving::TopkOfPages;
 
 void launches(const Call& c, Launches& go) {
-  const TensorView scores(c.given("workspace").data, DType::f32, {rows(c), c["max_len"]},
-                          {serving::padded_columns(c["max_len"]), 1}, c.device());
-  const TensorView lengths = reshaped(c.given("lengths"), {rows(c)});
-  if (c["max_len"] > 0) serving::add_logits_of_pages(c, go, {scores, false});
-  serving::add_topk(c, go, scores, kPages, {.tensors = {{"lengths", lengths}}});
-  serving::add_blocks(c, go, scores, lengths);
+  Chain::add(c, go, serving::Blocks::chosen);
 }
 
 void require(const Call& c) {
-  serving::require_heads(c);
-  serving::require_index_cache(c);
+  Chain::require(c);
   serving::require_block_size(c);
-  serving::require_out_pages(c, kPages, rows(c));
 }
 
 }  // namespace
@@ -76,20 +58,13 @@ const Op paged_mqa_topk_blocks_op{
     .launches = launches,
     .check = require,
     .check_values = serving::require_index_pages,
-    .functions = {{"elements", elements}},
+    .functions = {{"elements", Chain::elements}},
     .examples = R"(
       B=3 n=1 h=64 D=128 P=20 Q=5 bytes=8448 max_len=300 topk=32 num_blocks=12
       B=2 n=2 h=8 D=32 P=20 Q=30 bytes=432 max_len=200 page_size=12 topk=64 num_blocks=4)",
     .bench = "B=8 n=1 h=32 D=128 P=16384 Q=2048 bytes=8448 max_len=131072 topk=512",
-    .values = {{"page_table",
-                [](const Case& c, int64_t i) {
-                  constexpr int64_t kStep = 7919;  // a prime: pages of a request are apart
-                  return i * kStep % std::max<int64_t>(c["P"], 1);
-                }},
-               {"out_page_table", [](const Case&, int64_t i) { return i * 7 % 1021; }},
-               {"lengths", [](const Case& c, int64_t i) {
-                  const int64_t most = std::min(c["Q"] * c["page_size"], c["max_len"]);
-                  return c["B"] > 3 ? most : most - i * 9 % (most + 1);
-                }}}};
+    .values = {{"page_table", scattered_page},
+               {"out_page_table", slot_page},
+               {"lengths", Chain::length_of}}};
 
 }  // namespace tessera::kernels

@@ -9,7 +9,7 @@
 #include "kernels/registry/all_ops.h"
 #include "kernels/serving/indexer/parts/blocks_call.h"
 #include "kernels/serving/indexer/parts/logits_call.h"
-#include "kernels/signature/case.h"
+#include "kernels/signature/case_values.h"
 
 namespace tessera::kernels {
 namespace {
@@ -61,11 +61,7 @@ const Op sparse_mqa_logits_op{
                {"k_start", [](const Case&, int64_t) -> int64_t { return 0; }},
                {"k_end", [](const Case& c, int64_t i) { return std::max<int64_t>(c["T"] - i, 0); }},
                {"lengths", [](const Case& c, int64_t) { return c["Q"] * c["page_size"]; }},
-               {"page_table",
-                [](const Case& c, int64_t i) {
-                  constexpr int64_t kStep = 7919;  // a prime: pages of a request are apart
-                  return i * kStep % std::max<int64_t>(c["P"], 1);
-                }}},
+               {"page_table", scattered_page}},
     .bytes = [](const Case& c) {
       return c["S"] * (c["C"] * (c["block_size"] * (c["D"] + 8) + 4) + c["h"] * (c["D"] + 4));
     }};
