@@ -277,7 +277,10 @@ class Question {
 };
 
 bool has_constant_bounds(const ir::Var& var) {
-  return var.lower && var.upper && ir::is_constant(var.lower) && ir::is_constant(var.upper);
+  const auto is_known = [](const ir::Expr& bound) {
+    return bound.get() != nullptr && ir::is_constant(bound);
+  };
+  return is_known(var.lower) && is_known(var.upper);
 }
 
 /// Replaces what is taken modulo a constant and has no bounds, such as the stage of a round that nobody has counted, by a
@@ -322,8 +325,7 @@ class AnyRemainder {
 /// The claim at every value of its Vars, if these have constant bounds and few values: what Z3
 /// gives up on is mostly divisions of a thread index. Conditions are not used: more than was
 /// claimed.
-bool holds_everywhere(const Claim& claim) {
-  constexpr int64_t kMaxPoints = 1 << 20;
+bool holds_everywhere(const Claim& claim, int64_t most_points) {
   const auto look_through = [&](ir::Expr e) {
     for (size_t depth = 0; depth <= claim.lets.size(); ++depth) {
       e = ir::substitute(e, [&](const ir::VarRef& var) {
@@ -346,7 +348,7 @@ bool holds_everywhere(const Claim& claim) {
   for (const ir::VarRef& var : vars) {
     if (!has_constant_bounds(*var) || var->upper->integer <= var->lower->integer) return false;
     points *= var->upper->integer - var->lower->integer;
-    if (points > kMaxPoints) return false;
+    if (points > most_points) return false;
     num_vars = std::max(num_vars, var->id + 1);
   }
   codegen::Environment at(num_vars);
@@ -380,15 +382,16 @@ z3::check_result ask(const Claim& claim) {
   static std::map<std::string, z3::check_result> answers;
   const auto [answer, is_new] = answers.try_emplace(Question(claim).text(), z3::unknown);
   if (!is_new) return answer->second;
+  constexpr int64_t kFew = 1 << 12, kMany = 1 << 20;
   // The bits of an exclusive or take Z3 minutes.
   const bool has_bits = has_xor(claim.a) || (claim.b && has_xor(claim.b));
-  const bool is_tried = has_bits && claim.kind != Claim::Kind::kept_guard;
-  if (is_tried && holds_everywhere(claim)) return answer->second = z3::unsat;
+  const bool is_guard = claim.kind == Claim::Kind::kept_guard;
+  if (!is_guard && holds_everywhere(claim, has_bits ? kMany : kFew))
+    return answer->second = z3::unsat;
   answer->second = ask_z3(claim, Solver::simple);
   // A guard that was kept is at worst spare, which no test forbids.
-  if (answer->second != z3::unknown || claim.kind == Claim::Kind::kept_guard) return answer->second;
-  const bool holds = !is_tried && holds_everywhere(claim);
-  answer->second = holds ? z3::unsat : ask_z3(claim, Solver::full);
+  if (answer->second != z3::unknown || is_guard) return answer->second;
+  answer->second = holds_everywhere(claim, kMany) ? z3::unsat : ask_z3(claim, Solver::full);
   return answer->second;
 }
 
