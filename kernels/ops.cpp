@@ -44,6 +44,11 @@ std::string_view name(WeightsAt value) {
   return kWords[static_cast<size_t>(value)];
 }
 
+std::string_view name(Routing value) {
+  constexpr std::string_view kWords[] = {"topk", "hash"};
+  return kWords[static_cast<size_t>(value)];
+}
+
 void topk_gate(const TopkGate& call, Stream stream) {
   static const OpInfo& op = table_of(parsed(topk_gate_op));
   call_op(op,
@@ -979,6 +984,80 @@ void multilayer_recompute(const MultilayerRecompute& call, Stream stream) {
           {{"pre_mix_list", call.pre_mix_list}, {"layer_output_list", call.layer_output_list}, {"post_mix_list", call.post_mix_list}, {"comb_mix_list", call.comb_mix_list}, {"layer_input_list", call.layer_input_list}, {"residual_list", call.residual_list}},
           {},
           stream);
+}
+
+void mhc_boundary(const MhcBoundary& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(mhc_boundary_op));
+  call_op(op,
+          {{"x", call.x},
+           {"residual", call.residual},
+           {"post_mix", call.post_mix},
+           {"comb_mix", call.comb_mix},
+           {"fn", call.fn},
+           {"scale", call.scale},
+           {"base", call.base},
+           {"norm_weight", call.norm_weight},
+           {"weight", call.weight},
+           {"next_residual", call.next_residual},
+           {"next_post_mix", call.next_post_mix},
+           {"next_comb_mix", call.next_comb_mix},
+           {"layer_input", call.layer_input},
+           {"out", call.out},
+           {"out_sf", call.out_sf},
+           {"out_bf16", call.out_bf16},
+           {"workspace", call.workspace}},
+          {{"norm_eps", call.norm_eps},
+           {"pre_eps", call.pre_eps},
+           {"sinkhorn_eps", call.sinkhorn_eps},
+           {"post_mult_value", call.post_mult_value},
+           {"sinkhorn_repeat", call.sinkhorn_repeat},
+           {"n_splits", call.n_splits},
+           {"rms_eps", call.rms_eps},
+           {"out_scale", call.out_scale},
+           {"format", call.format},
+           {"num_per_channels", call.num_per_channels},
+           {"round_sf", call.round_sf},
+           {"sf_layout", call.sf_layout},
+           {"save_layer_input", call.save_layer_input},
+           {"save_bf16", call.save_bf16}},
+          stream);
+}
+
+TensorView workspace_of(const MhcBoundary& call) {
+  static const OpInfo& op = table_of(parsed(mhc_boundary_op));
+  return workspace_of(op,
+          {{"x", call.x},
+           {"residual", call.residual},
+           {"post_mix", call.post_mix},
+           {"comb_mix", call.comb_mix},
+           {"fn", call.fn},
+           {"scale", call.scale},
+           {"base", call.base},
+           {"norm_weight", call.norm_weight},
+           {"weight", call.weight},
+           {"next_residual", call.next_residual},
+           {"next_post_mix", call.next_post_mix},
+           {"next_comb_mix", call.next_comb_mix},
+           {"layer_input", call.layer_input},
+           {"out", call.out},
+           {"out_sf", call.out_sf},
+           {"out_bf16", call.out_bf16},
+           {"workspace", call.workspace}},
+          {},
+          {{"norm_eps", call.norm_eps},
+           {"pre_eps", call.pre_eps},
+           {"sinkhorn_eps", call.sinkhorn_eps},
+           {"post_mult_value", call.post_mult_value},
+           {"sinkhorn_repeat", call.sinkhorn_repeat},
+           {"n_splits", call.n_splits},
+           {"rms_eps", call.rms_eps},
+           {"out_scale", call.out_scale},
+           {"format", call.format},
+           {"num_per_channels", call.num_per_channels},
+           {"round_sf", call.round_sf},
+           {"sf_layout", call.sf_layout},
+           {"save_layer_input", call.save_layer_input},
+           {"save_bf16", call.save_bf16}});
 }
 
 void engram_fwd(const EngramFwd& call, Stream stream) {
@@ -2052,6 +2131,61 @@ TensorView workspace_of(const MoeForward& call) {
            {"round_sf", call.round_sf},
            {"swiglu_clamp_value", call.swiglu_clamp_value},
            {"weights_at", call.weights_at}});
+}
+
+void router_logits(const RouterLogits& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(router_logits_op));
+  call_op(op,
+          {{"x", call.x},
+           {"w", call.w},
+           {"logits", call.logits},
+           {"workspace", call.workspace}},
+          {},
+          stream);
+}
+
+TensorView workspace_of(const RouterLogits& call) {
+  static const OpInfo& op = table_of(parsed(router_logits_op));
+  return workspace_of(op,
+          {{"x", call.x},
+           {"w", call.w},
+           {"logits", call.logits},
+           {"workspace", call.workspace}},
+          {},
+          {});
+}
+
+void moe_gate(const MoeGate& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(moe_gate_op));
+  call_op(op,
+          {{"x", call.x},
+           {"w", call.w},
+           {"bias", call.bias},
+           {"image_bias", call.image_bias},
+           {"image_token_mask", call.image_token_mask},
+           {"mask", call.mask},
+           {"fix_routing_mask", call.fix_routing_mask},
+           {"to_physical_map", call.to_physical_map},
+           {"logical_count", call.logical_count},
+           {"token_ids", call.token_ids},
+           {"table", call.table},
+           {"num_tokens", call.num_tokens},
+           {"topk_idx", call.topk_idx},
+           {"topk_weights", call.topk_weights},
+           {"scores", call.scores},
+           {"logits", call.logits},
+           {"unmapped_topk_idx", call.unmapped_topk_idx}},
+          {{"routing", call.routing},
+           {"num_topk", call.num_topk},
+           {"use_shared_as_routed", call.use_shared_as_routed},
+           {"num_shared_experts", call.num_shared_experts},
+           {"routed_scaling_factor", call.routed_scaling_factor},
+           {"ep_rank", call.ep_rank},
+           {"save_scores", call.save_scores},
+           {"scale", call.scale},
+           {"idx_dtype", call.idx_dtype},
+           {"save_logits", call.save_logits}},
+          stream);
 }
 
 void mqa_logits(const MqaLogits& call, Stream stream) {

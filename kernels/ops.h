@@ -46,6 +46,9 @@ TESSERA_API std::string_view name(Scale value);
 enum class WeightsAt : uint8_t { l1, combine };
 TESSERA_API std::string_view name(WeightsAt value);
 
+enum class Routing : uint8_t { topk, hash };
+TESSERA_API std::string_view name(Routing value);
+
 /// ids of the num_topk largest scores of each token
 ///
 ///   scores       f32 [T, E]
@@ -1476,6 +1479,81 @@ struct MultilayerRecompute {
   std::span<const TensorView> residual_list = {};
 };
 TESSERA_API void multilayer_recompute(const MultilayerRecompute& call, Stream stream);
+
+/// from a sub-layer's output to the normalised input of the next, in one call
+///
+///   x                 bf16 [T, H]           # the output of a sub-layer
+///   residual          bf16 [T, n, H]
+///   post_mix          f32 [T, n]            # of that sub-layer
+///   comb_mix          f32 [T, n, n]
+///   fn                f32 [M, n*H]          # of the next one, as for pre_big_fuse
+///   scale             f32 [3]
+///   base              f32 [M]
+///   norm_weight?      f32 [n*H]
+///   weight?           bf16 [H]              # of the norm
+///   -> next_residual  bf16 [T, n, H]
+///   -> next_post_mix  f32 [T, n]
+///   -> next_comb_mix  f32 [T, n, n]
+///   -> layer_input?   bf16 [T, H]           iff save_layer_input
+///   -> out            bf16/e4m3 [T, H] align 16  # e4m3 where format says so
+///   -> out_sf?        SF(1,num_per_channels) sf_layout  iff format = e4m3
+///   -> out_bf16?      bf16 [T, H] align 16  iff save_bf16
+///   workspace         f32 [elements()]
+///   param             norm_eps, pre_eps, sinkhorn_eps float = 1e-6
+///   param             post_mult_value float = 1
+///   param             sinkhorn_repeat int 1..45 = 10
+///   param             n_splits int 1..16 = 16
+///   param             rms_eps float         # of the norm
+///   param             out_scale float = 1
+///   param             format {none, e4m3} = none
+///   param             num_per_channels {32, 128} = 32
+///   param             round_sf bool = false
+///   param             sf_layout = row_major
+///   param             save_layer_input, save_bf16 bool = false
+///   limit             n = 4 on residual "so many streams are not supported"
+///   need              H >= 1 on x "argument 'x' has no columns"
+///   limit             H % 256 = 0 on x "rows of this length are not supported"
+///   limit             H <= 8192 on x "rows this long are not supported"
+///   need              M = n*(n+2) on fn "argument 'fn' has the wrong number of rows"
+///   limit             T * M <= 2147483647 on residual "so many tokens are not supported"
+///   need              round_sf if sf_layout = packed_ue8m0 on sf_layout
+///   |                 "packed_ue8m0 scales are powers of two"
+///   bucket            T at 129
+struct MhcBoundary {
+  TensorView x = {};
+  TensorView residual = {};
+  TensorView post_mix = {};
+  TensorView comb_mix = {};
+  TensorView fn = {};
+  TensorView scale = {};
+  TensorView base = {};
+  TensorView norm_weight = {};
+  TensorView weight = {};
+  TensorView next_residual = {};
+  TensorView next_post_mix = {};
+  TensorView next_comb_mix = {};
+  TensorView layer_input = {};
+  TensorView out = {};
+  TensorView out_sf = {};
+  TensorView out_bf16 = {};
+  TensorView workspace = {};
+  double norm_eps = 1e-06;
+  double pre_eps = 1e-06;
+  double sinkhorn_eps = 1e-06;
+  double post_mult_value = 1;
+  int64_t sinkhorn_repeat = 10;
+  int64_t n_splits = 16;
+  std::optional<double> rms_eps = {};  // must be given
+  double out_scale = 1;
+  std::optional<DType> format = {};
+  int64_t num_per_channels = 32;
+  bool round_sf = false;
+  SfLayout sf_layout = SfLayout::row_major;
+  bool save_layer_input = false;
+  bool save_bf16 = false;
+};
+TESSERA_API void mhc_boundary(const MhcBoundary& call, Stream stream);
+TESSERA_API TensorView workspace_of(const MhcBoundary& call);
 
 /// the Engram gate with the weights of its two norms
 ///
@@ -3019,6 +3097,106 @@ struct MoeForward {
 };
 TESSERA_API void moe_forward(const MoeForward& call, Stream stream);
 TESSERA_API TensorView workspace_of(const MoeForward& call);
+
+/// the logits of a router: a product whose bits do not depend on the number of tokens
+///
+///   x           bf16 [T, H] rows
+///   w           bf16 [E, H]
+///   -> logits   f32 [T, E]
+///   workspace   f32 [elements()]
+///   need   H >= 1 on x "argument 'x' has no columns"
+///   limit  T <= 2130706431
+///   limit  E <= 65536 on w "too many experts"
+///   limit  H <= 65536 on x "rows this long are not supported"
+///   bucket T at 65                    # chunks are summed one after the other
+struct RouterLogits {
+  TensorView x = {};
+  TensorView w = {};
+  TensorView logits = {};
+  TensorView workspace = {};
+};
+TESSERA_API void router_logits(const RouterLogits& call, Stream stream);
+TESSERA_API TensorView workspace_of(const RouterLogits& call);
+
+/// the experts of each token and their weights, from the tokens, in one launch
+///
+///   x                  bf16 [T, H] rows
+///   w                  bf16 [E, H]
+///   bias?, image_bias? f32 [E]
+///   image_token_mask?  bool [T]         iff image_bias  # true: ranked by image_bias
+///   mask?              bool [T]         # false: a padding row, of which nothing is looked at
+///   fix_routing_mask?  bool [T]         # true: keeps its unmapped_topk_idx
+///   to_physical_map?   i32 [E+S, D]     iff logical_count
+///   logical_count?     i32 [E+S]        iff to_physical_map
+///   token_ids?         i64/i32 [T]      iff routing = hash
+///   table?             i32 [V, K]       iff routing = hash
+///   num_tokens?        i32 [1]          # rows from here on are padding
+///   -> topk_idx        i32/i64 [T, K+S] # i64; of hash idx_dtype
+///   -> topk_weights    f32 [T, K+S]
+///   -> scores?         f32 [T, E]       iff save_scores  # +0 in rows of padding
+///   -> logits?         f32 [T, E]       iff save_logits  # +0 in rows of padding
+///   -> inout unmapped_topk_idx?  i64 [T, K] rows
+///   param  routing {topk, hash} = topk  # by scores, or by a table
+///   param  num_topk int 1..32 = none    iff routing = topk
+///   param  use_shared_as_routed bool = false
+///   param  num_shared_experts int = 0
+///   param  routed_scaling_factor float = 1
+///   param  ep_rank int = 0
+///   param  save_scores bool = false
+///   param  scale {shared, routed} = shared  # of hash
+///   param  idx_dtype {i32, i64} = i32       # of hash
+///   param  save_logits bool = false
+///   let    K = num_routed()
+///   let    S = num_shared()
+///   let    physical = num_physical()
+///   need   H >= 1 on x "argument 'x' has no columns"
+///   need   E >= 1 on w "argument 'w' has no rows"
+///   need   routing = topk if use_shared_as_routed on use_shared_as_routed
+///   |      "shared experts always have slots with routing hash"
+///   need   num_topk <= E if routing = topk
+///   need   K >= 1 on table "argument 'table' has no columns"
+///   need   V >= 1 if table on table "argument 'table' has no rows"
+///   need   D >= 1 if to_physical_map on to_physical_map "'to_physical_map' has no columns"
+///   need   num_shared_experts >= 0
+///   need   K + S <= 32 on num_shared_experts
+///   |      "parameter 'num_shared_experts' leaves too many slots for a token"
+///   need   0 <= ep_rank <= 2147483647
+///   need   unmapped_topk_idx if fix_routing_mask
+///   |      "'fix_routing_mask' needs 'unmapped_topk_idx'"
+///   limit  T <= 2130706431
+///   limit  E <= 512 on w "too many experts"         # the logits of a token lie in one block
+///   limit  H <= 65536 on x "rows this long are not supported"
+///   bucket T at 2112                                # blocks have more tokens
+struct MoeGate {
+  TensorView x = {};
+  TensorView w = {};
+  TensorView bias = {};
+  TensorView image_bias = {};
+  TensorView image_token_mask = {};
+  TensorView mask = {};
+  TensorView fix_routing_mask = {};
+  TensorView to_physical_map = {};
+  TensorView logical_count = {};
+  TensorView token_ids = {};
+  TensorView table = {};
+  TensorView num_tokens = {};
+  TensorView topk_idx = {};
+  TensorView topk_weights = {};
+  TensorView scores = {};
+  TensorView logits = {};
+  TensorView unmapped_topk_idx = {};
+  Routing routing = Routing::topk;
+  std::optional<int64_t> num_topk = {};
+  bool use_shared_as_routed = false;
+  int64_t num_shared_experts = 0;
+  double routed_scaling_factor = 1;
+  int64_t ep_rank = 0;
+  bool save_scores = false;
+  Scale scale = Scale::shared;
+  DType idx_dtype = DType::i32;
+  bool save_logits = false;
+};
+TESSERA_API void moe_gate(const MoeGate& call, Stream stream);
 
 /// scores of keys for queries of several heads, of which the positive products count
 ///

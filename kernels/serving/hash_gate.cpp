@@ -11,27 +11,24 @@
 // Maths    u = sqrt(softplus(logit)); D = 1e-20 + sum of u, in pairs at distance 16, 8, 4, 2, 1: the
 //          distances beyond the group only add +0, which changes no bit; weight = u / D * scale
 
-#include <bit>
-#include <limits>
 #include <optional>
 
 #include "kernels/checks/value_check.h"
-#include "kernels/moe/parts/expert_score.h"
 #include "kernels/registry/all_ops.h"
+#include "kernels/serving/gate/parts/hash_route.h"
 #include "kernels/serving/parts/hash_values.h"
 #include "kernels/signature/case.h"
 #include "kernels/signature/launches.h"
-#include "kernels/signature/op_builder.h"
 
 namespace tessera::kernels {
 namespace {
 
+using serving::HashSpec;
+using serving::HashTensors;
+
 struct Spec {
-  int32_t num_topk, num_shared;
-  bool wide_tokens, wide_ids;  // i64
-  bool has_num_tokens;
-  bool scales_routed;  // the factor scales routed experts; else its inverse scales shared experts
-  int32_t row;         // logits loaded ahead per token; 0: only those of the named experts
+  HashSpec hash;
+  int32_t row;  // logits loaded ahead per token; 0: only those of the named experts
 };
 
 constexpr int kThreads = 128;
@@ -39,10 +36,6 @@ constexpr int kThreads = 128;
 constexpr int64_t kFewTokens = 64;
 constexpr int64_t kLongestRow = 512;
 constexpr int64_t kVector = 4;
-
-DType integer(bool wide) {
-  return wide ? DType::i64 : DType::i32;
-}
 
 dsl::Ref logits_of(OpBuilder& k, const Spec& s, const dsl::Value& tokens) {
   if (s.row == 0) return k.tensor("logits");
@@ -52,21 +45,13 @@ dsl::Ref logits_of(OpBuilder& k, const Spec& s, const dsl::Value& tokens) {
 
 ir::Kernel build(const Spec& s) {
   using namespace dsl;
-  const int all = s.num_topk + s.num_shared;
-  const int lanes = static_cast<int>(std::bit_ceil(static_cast<uint32_t>(all)));  // lanes per token
-  const int tokens_of_block = kThreads / lanes;
-  OpBuilder k(hash_gate_op, {{"K", s.num_topk}, {"S", s.num_shared}});
-  auto tokens = k.extent("T"), entries = k.extent("V");
+  const int64_t lanes = s.hash.lanes();
+  const int64_t tokens_of_block = kThreads / lanes;
+  OpBuilder k(hash_gate_op, {{"K", s.hash.num_topk}, {"S", s.hash.num_shared}});
+  const HashTensors t = serving::declare_hash(k, s.hash);
   auto experts = s.row > 0 ? i32(s.row) : k.extent("E");
-  auto token_ids = k.tensor("token_ids", {.dtype = integer(s.wide_tokens)});
-  auto table = k.tensor("table"), logits = logits_of(k, s, tokens);
-  auto topk_idx = k.tensor("topk_idx", {.dtype = integer(s.wide_ids)});
-  auto topk_weights = k.tensor("topk_weights");
-  Value num_tokens = tokens;
-  std::optional<Ref> num_tokens_given;
-  if (s.has_num_tokens) num_tokens_given = k.tensor("num_tokens");
-  auto scale = k.param("routed_scaling_factor");
-  auto at = k.launch({ceil_div(tokens, tokens_of_block)}, {.threads = kThreads});
+  auto logits = logits_of(k, s, t.tokens);
+  auto at = k.launch({ceil_div(t.tokens, tokens_of_block)}, {.threads = kThreads});
   k.let_next_kernel_start();
 
   auto token = k.let("token", at.x * tokens_of_block + k.thread() / lanes);
@@ -79,51 +64,16 @@ ir::Kernel build(const Spec& s) {
     rows_read =
         k.copy_async(logits.tile({at.x * tokens_of_block, 0}, {tokens_of_block, s.row}), *rows);
   }
-  if (num_tokens_given) num_tokens = min((*num_tokens_given)(0), tokens);
-  auto counts = k.let("counts", token < num_tokens);
-  auto expert = k.var(DType::i32, -1, "expert");
-  auto score = k.var(DType::f32, 0.0f, "score");
-  auto bad = k.var(DType::boolean, false, "bad");  // the row is padding
-  k.if_(counts, [&] {
-    auto id = k.let("id", i64(token_ids(token).unchecked()));
-    auto known = k.let("known", id >= 0 && id < i64(entries));
-    k.report_unless(known, out_of_range("token_ids"));
-    bad = !known;
-    k.if_(known && slot < s.num_topk, [&] {
-      auto named = k.let("named", table(i32(id), slot).unchecked());
-      auto exists = k.let("exists", named >= 0 && named < experts);
-      k.report_unless(exists, out_of_range("table"));
-      k.if_(exists, [&] { expert = named; });
-    });
-  });
-  if (s.row > 0) k.wait(*rows_read);
-  k.if_(expert >= 0, [&] {
-    const Value given = s.row > 0 ? Value((*rows)(k.thread() / lanes, expert))
-                                  : Value(logits(token, expert).unchecked());
-    auto logit = k.let("logit", given);
-    auto finite = k.let("finite", abs(logit) <= std::numeric_limits<float>::max());
-    k.report_unless(finite, out_of_range("logits"));
-    bad = !finite;
-    score = moe::expert_score(moe::Scoring::sqrtsoftplus, logit, logit, logit);
-  });
-  auto group = k.let("group", k.ballot(bad) >> u32(k.lane() / lanes * lanes));
-  const auto mask = static_cast<uint32_t>((uint64_t{1} << lanes) - 1);
-  auto routed = k.let("routed", counts && (group & mask) == 0);
-  auto sum = k.var(DType::f32, score, "sum");
-  for (int distance = lanes / 2; distance > 0; distance /= 2) {
-    sum = sum + k.shuffle_xor(sum, distance);
-  }
-  auto share = k.let("share", score / (sum + 1e-20f));
-  k.if_(token < tokens && slot < all, [&] {
-    const bool scaled = s.scales_routed;
-    auto routed_weight = scaled ? share * scale : share;
-    auto shared_weight = scaled ? f32(1.0f) : 1.0f / scale;
-    auto id = select(slot < s.num_topk, expert, experts + (slot - s.num_topk));
-    auto weight =
-        select(slot < s.num_topk, select(expert >= 0, routed_weight, 0.0f), shared_weight);
-    topk_idx(token, slot) = cast(integer(s.wide_ids), select(routed, id, -1));
-    topk_weights(token, slot) = select(routed, weight, 0.0f);
-  });
+  auto counts = k.let("counts", token < t.count());
+  const auto logit = [&](const Value& expert) {
+    return rows ? Value((*rows)(k.thread() / lanes, expert))
+                : Value(logits(token, expert).unchecked());
+  };
+  const auto await_rows = [&] {
+    if (rows_read) k.wait(*rows_read);
+  };
+  serving::route_by_table(k, s.hash, t, {experts, logit, out_of_range("logits"), await_rows}, token,
+                          slot, counts);
   return k.finish();
 }
 
@@ -135,9 +85,7 @@ int32_t row_read(const Call& c) {
 }
 
 void launches(const Call& c, Launches& go) {
-  go.add(build, Spec{c.i32("K"), c.i32("S"), c.dtype("token_ids") == DType::i64,
-                     c.dtype("topk_idx") == DType::i64, c.has("num_tokens"),
-                     c.word("scale") == "routed", row_read(c)});
+  go.add(build, Spec{serving::hash_spec(c), row_read(c)});
 }
 
 }  // namespace

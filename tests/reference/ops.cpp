@@ -11,6 +11,7 @@
 #include "tests/reference/gemm.h"
 #include "tests/reference/get_fused_mapping.h"
 #include "tests/reference/mhc.h"
+#include "tests/reference/mhc_boundary.h"
 #include "tests/reference/mhc_bwd.h"
 #include "tests/reference/mhc_head.h"
 #include "tests/reference/mhc_mix_bwd.h"
@@ -561,6 +562,7 @@ Runner runner(const std::string& op) {
   if (op == "norm_fn_fwd") return run_norm_fn_fwd;
   if (op == "norm_fn_bwd") return run_norm_fn_bwd;
   if (op == "pre_big_fuse") return run_pre_big_fuse;
+  if (op == "mhc_boundary") return mhc_boundary;
   if (op == "multilayer_recompute") {
     return [](const HostTensors& inputs, const Params&) { return multilayer_recompute(inputs); };
   }

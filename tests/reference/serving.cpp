@@ -11,6 +11,7 @@
 #include "tests/reference/norm.h"
 #include "tests/reference/pages.h"
 #include "tests/reference/rotary.h"
+#include "tests/reference/router.h"
 #include "tests/reference/swiglu_rows.h"
 #include "tests/reference/topk_select.h"
 
@@ -243,6 +244,7 @@ Runner serving_runner(const std::string& op) {
   if (Runner pages = pages_runner(op)) return pages;
   if (Runner swap = hisparse_runner(op)) return swap;
   if (Runner experts = moe_serving_runner(op)) return experts;
+  if (Runner router = router_runner(op)) return router;
   if (op == "swiglu_fwd" || op == "swiglu_bwd") {
     return [op](const HostTensors& in, const Params& params) {
       const SwigluRowsOptions o = swiglu_options(params);

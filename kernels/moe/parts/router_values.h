@@ -9,4 +9,7 @@ namespace tessera::kernels::moe {
 /// most as many replicas as the map has columns, each a physical expert.
 void require_routable(const Call& c);
 
+/// The part of it that needs no logits: experts that the first `tokens` tokens keep, and replicas.
+void require_kept_and_mapped(const Call& c, int64_t tokens);
+
 }  // namespace tessera::kernels::moe

@@ -70,6 +70,9 @@ bool is_taken(const std::string& op, const std::string& tensor, int64_t value) {
       "mask_padded_topk num_tokens",
       "mask_padded_topk topk_idx",
       "moe_forward num_tokens",
+      "moe_gate num_tokens",
+      "moe_gate to_physical_map",
+      "moe_gate unmapped_topk_idx",
       "moe_plan num_tokens",
       "moe_topk_gate_fwd to_physical_map",    // any expert of any rank
       "moe_topk_gate_fwd unmapped_topk_idx",  // read where fix_routing_mask says so

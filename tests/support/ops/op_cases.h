@@ -103,6 +103,7 @@ std::vector<OpCase> post_bwd_cases();
 std::vector<OpCase> norm_fn_fwd_cases();
 std::vector<OpCase> norm_fn_bwd_cases();
 std::vector<OpCase> pre_big_fuse_cases();
+std::vector<OpCase> mhc_boundary_cases();
 std::vector<OpCase> engram_fwd_cases();
 std::vector<OpCase> engram_bwd_cases();
 std::vector<OpCase> mhc_pre_fwd_cases();
@@ -165,6 +166,10 @@ std::vector<OpCase> swiglu_psum_cast_cases();
 std::vector<OpCase> combine_reduce_cases();
 /// Both places of the weights, a base, padding tokens, strided rows, experts without tokens and with all of them.
 std::vector<OpCase> moe_forward_cases();
+/// One chunk of columns and several, tiles cut short, strided rows, NaN and infinities.
+std::vector<OpCase> router_logits_cases();
+/// Both routings with their options, ties, padding with NaN, logits that are not finite, many tokens.
+std::vector<OpCase> moe_gate_cases();
 /// Rows at the ends of every tier, ties, hostile scores, all options.
 std::vector<OpCase> topk_select_cases();
 std::vector<OpCase> topk_plan_cases();

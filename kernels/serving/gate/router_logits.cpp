@@ -1,0 +1,132 @@
+// router_logits: the logits of a router, x times w transposed, with the same bits for any number of tokens.
+//
+// Dtypes   x, w bf16, logits f32
+// Method   a block has a tile of 64 tokens and 64 experts and multiplies chunk after chunk (parts/logits_tile.h). Up to 64
+//          tokens it has 16 tokens and one chunk, and a second kernel adds the chunks: reading w is the bound there, and a
+//          few blocks would not keep memory busy.
+// Maths    chunks of 1024 columns, each by the chain of gemm_bf16 from +0, added ascending in f32. Up to 1024 columns
+//          that is gemm_bf16 with out_dtype f32.
+// Bound    bytes of x, w and logits at the copy rate; 2 T E H operations of the tensor cores
+
+#include <algorithm>
+
+#include "kernels/registry/all_ops.h"
+#include "kernels/serving/gate/parts/logits_tile.h"
+#include "kernels/signature/case.h"
+#include "kernels/signature/launches.h"
+
+namespace tessera::kernels {
+namespace {
+
+using serving::kLogitsChunk;
+using serving::LogitsSpec;
+using serving::LogitsTile;
+
+struct Spec {
+  LogitsSpec logits;
+  int32_t is_apart;  // 1: a block has one chunk
+  int32_t experts_multiple;
+};
+struct JoinSpec {
+  int32_t threads;
+};
+
+constexpr int64_t kFewTokens = 64;  // up to here chunks are summed side by side
+constexpr int64_t kColumns = 64, kRows = 64, kFewRows = 16;
+constexpr int kThreads = 128;
+
+ir::Kernel build(const Spec& s) {
+  using namespace dsl;
+  const int64_t rows = s.logits.rows, columns = s.logits.columns;
+  Builder k("router_logits");
+  auto tokens = k.dim("tokens"), experts = k.dim("experts", {.multiple_of = s.experts_multiple});
+  LogitsTile tile(k, s.logits, tokens, experts);
+  const bool is_apart = s.is_apart != 0;
+  auto out = is_apart ? k.output("parts", DType::f32, {k.dim("chunks"), tokens, experts})
+                      : k.output("logits", DType::f32, {tokens, experts});
+  auto at = k.launch(
+      {ceil_div(experts, columns), ceil_div(tokens, rows), is_apart ? tile.chunks() : i32(1)},
+      {.threads = kThreads});
+  auto token = at.y * rows, expert = at.x * columns;
+  if (is_apart) {
+    k.copy(tile.sum_of_chunk(token, expert, at.z),
+           out(at.z).tile({token, expert}, {rows, columns}));
+  } else {
+    k.copy(tile.logits(token, expert), out.tile({token, expert}, {rows, columns}));
+  }
+  return k.finish();
+}
+
+ir::Kernel build_join(const JoinSpec& s) {
+  using namespace dsl;
+  Builder k("router_logits_join");
+  auto chunks = k.dim("chunks"), entries = k.dim("entries");
+  auto parts = k.input("parts", DType::f32, {chunks, entries});
+  auto logits = k.output("logits", DType::f32, {entries});
+  auto at = k.launch({ceil_div(entries, s.threads)}, {.threads = s.threads});
+  auto entry = k.let("entry", at.x * s.threads + k.thread());
+  k.if_(entry < entries, [&] {
+    auto sum = k.var(DType::f32, parts(0, entry), "sum");
+    k.serial(1, chunks, [&](Value chunk) { sum += parts(chunk, entry); });
+    logits(entry) = sum;
+  });
+  return k.finish();
+}
+
+int64_t chunks_of(const Call& c) {
+  return (c["H"] + kLogitsChunk - 1) / kLogitsChunk;
+}
+
+bool is_apart(const Call& c) {
+  return c["T"] <= kFewTokens && chunks_of(c) > 1;
+}
+
+/// Sums of all chunks; at least one element, so that the workspace is never empty.
+int64_t elements(const Call& c) {
+  return is_apart(c) ? std::max<int64_t>(chunks_of(c) * c["T"] * c["E"], 1) : 1;
+}
+
+void launches(const Call& c, Launches& go) {
+  Spec s{};
+  s.logits = serving::logits_spec(c, c["T"] <= kFewTokens ? kFewRows : kRows, kColumns);
+  s.is_apart = is_apart(c) ? 1 : 0;
+  s.experts_multiple = gemm::multiple_of(c["E"], 4);
+  if (s.is_apart == 0) return go.add(build, s);
+  const TensorView &workspace = c.given("workspace"), &logits = c.given("logits");
+  const int64_t entries = c["T"] * c["E"];
+  const auto parts = [&](const Dims& shape) {
+    return Args::Tensor{"parts", TensorView(workspace.data, DType::f32, shape, workspace.device)};
+  };
+  go.add(build, s, {.tensors = {parts({chunks_of(c), c["T"], c["E"]})}}, "chunks");
+  go.add(build_join, JoinSpec{kThreads},
+         {.tensors = {parts({chunks_of(c), entries}),
+                      {"logits", TensorView(logits.data, DType::f32, {entries}, logits.device)}}},
+         "join");
+}
+
+}  // namespace
+
+const Op router_logits_op{
+    .name = "router_logits",
+    .family = "serving",
+    .purpose = "the logits of a router: a product whose bits do not depend on the number of tokens",
+    .signature = R"(
+      x           bf16 [T, H] rows
+      w           bf16 [E, H]
+      -> logits   f32 [T, E]
+      workspace   f32 [elements()]
+      need   H >= 1 on x "argument 'x' has no columns"
+      limit  T <= 2130706431
+      limit  E <= 65536 on w "too many experts"
+      limit  H <= 65536 on x "rows this long are not supported"
+      bucket T at 65                    # chunks are summed one after the other
+    )",
+    .launches = launches,
+    .functions = {{"elements", elements}},
+    .examples = R"(
+      T=70 E=256 H=1100; T=5 E=100 H=2080; T=9 E=33 H=1025; T=130 E=72 H=64; T=17 E=64 H=2056 x.strides=2064,1)",
+    .bench = R"(
+      T=1 E=384 H=7168; T=16 E=384 H=7168; T=64 E=384 H=7168; T=512 E=384 H=7168; T=4096 E=384 H=7168
+      T=8192 E=384 H=7168; T=1 E=256 H=4096; T=64 E=256 H=4096; T=4096 E=256 H=4096; T=8192 E=256 H=4096)"};
+
+}  // namespace tessera::kernels
