@@ -2,6 +2,7 @@
 // product in f64, mutants, errors.
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -88,6 +89,28 @@ HostTensors of_tokens(const HostTensors& in, const std::vector<int64_t>& tokens)
   return result;
 }
 
+/// The result of a call in the caller's workspace.
+HostTensor run_in(HostTensor& workspace, const HostTensors& in, const Params& given) {
+  const kernels::OpInfo& op = kernels::find_op(kOp);
+  const Params params = kernels::check_params(op, given);
+  HostTensor out(DType::bf16, in.at("x").shape());
+  kernels::Tensors views = {{"out", out.view()}, {"workspace", workspace.view()}};
+  for (const auto& [name, tensor] : in) views[name] = tensor.view();
+  op.run(views, params, nullptr);
+  return out;
+}
+
+/// The shape of the workspace of a call.
+kernels::OutputInfo workspace_of(const HostTensors& in, const Params& given) {
+  const kernels::OpInfo& op = kernels::find_op(kOp);
+  kernels::Tensors views;
+  for (const auto& [name, tensor] : in) views[name] = tensor.view();
+  for (const kernels::OutputInfo& info : op.outputs(views, kernels::check_params(op, given))) {
+    if (info.workspace) return info;
+  }
+  return {};
+}
+
 OpCase a_case(bool has_base) {
   for (const OpCase& test : moe_forward_cases()) {
     if (test.inputs.contains("base") == has_base && test.inputs.at("x").shape()[0] == 37) {
@@ -152,6 +175,56 @@ TEST_CASE("a token with NaN, and weights that are none, stay in their token", "[
     }
   }
   CHECK(moved == 0);
+}
+
+TEST_CASE("no row of the workspace is seen that the call has not written", "[moe_forward]") {
+  const kernels::UncheckedValues as_on_a_gpu;
+  for (const OpCase& test : moe_forward_cases()) {
+    if (test.inputs.at("topk_idx").size() == 0) continue;
+    CAPTURE(test.label);
+    const HostTensor want = run(kOp, test.inputs, test.params).at("out");
+    HostTensor workspace(DType::f32, workspace_of(test.inputs, test.params).shape);
+    // NaN in every format, ids that are none; then finite numbers and ids that are large.
+    for (const uint8_t poison : std::array<uint8_t, 3>{0xFF, 0x7F, 0x41}) {
+      workspace.fill_bytes(std::byte{poison});
+      CHECK(run_in(workspace, test.inputs, test.params).raw() == want.raw());
+    }
+  }
+}
+
+TEST_CASE(
+    "one workspace serves calls with other numbers of tokens on the device, one after another",
+    "[moe_forward]") {
+  OpCase test = a_case(true);
+  HostTensor workspace(DType::f32, workspace_of(test.inputs, test.params).shape);
+  workspace.fill_bytes(std::byte{0xFF});
+  for (const int64_t count : {37, 3, 20, 0, 37, 1}) {
+    CAPTURE(count);
+    test.inputs["num_tokens"] = tensor_of(DType::i32, {1}, {static_cast<double>(count)});
+    CHECK(run_in(workspace, test.inputs, test.params).raw() ==
+          run(kOp, test.inputs, test.params).at("out").raw());
+  }
+}
+
+TEST_CASE("the workspace of moe_forward holds the rows between its parts and little more",
+          "[moe_forward]") {
+  const int64_t experts = 8, hidden = 512, inner = 256;
+  for (const int64_t tokens : {1, 37, 1024, 12000}) {
+    const int64_t topk = 6, rows = tokens * topk;
+    CAPTURE(tokens);
+    const HostTensors in = {{"x", HostTensor(DType::bf16, {tokens, hidden})},
+                            {"topk_idx", HostTensor(DType::i32, {tokens, topk})},
+                            {"topk_weights", HostTensor(DType::f32, {tokens, topk})},
+                            {"w13", HostTensor(DType::e4m3, {experts, 2 * inner, hidden})},
+                            {"w13_sf", HostTensor(DType::f32, {experts, 4, 4})},
+                            {"w2", HostTensor(DType::e4m3, {experts, hidden, inner})},
+                            {"w2_sf", HostTensor(DType::f32, {experts, 4, 2})}};
+    const int64_t bytes = 4 * workspace_of(in, {}).shape[0];
+    // Rows in e4m3 and bf16, a scale for each 128 columns; then the plan: two words a row, more for sorting.
+    const int64_t of_rows = rows * (3 * hidden + 5 * inner + 4 * (hidden + inner) / 128);
+    CHECK(bytes >= of_rows);
+    CHECK(bytes <= of_rows + 28 * rows + 16 * 1024);
+  }
 }
 
 TEST_CASE("moe_forward is near a layer in f64", "[moe_forward]") {
