@@ -81,6 +81,10 @@ def test_the_call_that_replaces_one_of_tilekernels_runs(call, results):
         assert list(got._fields) == fields
 
 
+OURS = {"mhc_boundary"}  # of its families, but not among its functions
+
+
 def test_every_op_that_tilekernels_has_is_on_its_page():
     page = (ROOT / "tools/python/FROM_TILEKERNELS.md").read_text()
-    assert {name for name, op in OPS.items() if op.family not in ("attention", "gemm", "serving") and f"`tessera.{name}(" not in page} == set()
+    theirs = {name for name, op in OPS.items() if op.family not in ("attention", "gemm", "serving")} - OURS
+    assert {name for name in theirs if f"`tessera.{name}(" not in page} == set()

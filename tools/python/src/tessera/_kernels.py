@@ -67,7 +67,9 @@ def _plain(value: Any) -> Any:
     return value.as_subclass(torch.Tensor)
 
 
-def _copy(op: str, name: str, made: torch.Tensor, value: torch.Tensor) -> None:
+def _copy(op: str, name: str, made: torch.Tensor | None, value: torch.Tensor | None) -> None:
+    if made is None or value is None:  # nothing asked for it
+        return
     if value.shape != made.shape or value.dtype != made.dtype:
         expected, got = (f"{t.dtype} {list(t.shape)}" for t in (made, value))
         text = f"tessera: {op}: argument '{name}' has the wrong shape\n  expected  {expected}\n  got       {got}"

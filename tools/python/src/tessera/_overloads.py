@@ -3,6 +3,7 @@
   tessera::OP             the outputs that are always there, and new accumulators
   tessera::OP.saving      the outputs that `save_for_backward` asks for too
   tessera::OP.save_NAME   the output NAME that a parameter `save_NAME` asks for too
+  tessera::OP.WORD        the outputs that a parameter of the words none and WORD asks for by WORD too
   tessera::OP.NAME        the outputs and accumulators that come with the optional input NAME too
   tessera::OP.acc         adds to given accumulators, returns the other outputs
   tessera::OP.out         writes given outputs and accumulators, returns nothing
@@ -59,8 +60,13 @@ class OverloadRules:
         self.flags = [p.name for p in op.params if p.type == "bool" and p.name.startswith("save_")]
         inputs = {t.name for t in self.optional}
         optional = [t for t in op.results if t.optional]
+        rules = {t.presence for t in optional}
+        # Parameters that are none or one word, as format = e4m3, are flags with a value of their own.
+        self.words = {p.name: word for p in op.params for word in _only_word(p) if f"{p.name} = {word}" in rules}
+        self.flags += self.words
         self.comes_with = {t.name: t.presence for t in optional if t.presence in inputs}
-        self.asked_by = {t.name: t.presence for t in optional if t.presence in self.flags}
+        flag_of = {name: name for name in self.flags} | {f"{name} = {word}": name for name, word in self.words.items()}
+        self.asked_by = {t.name: flag_of[t.presence] for t in optional if t.presence in flag_of}
         for tensor in self.outputs:
             if tensor.optional and tensor.name not in self.comes_with | self.asked_by:
                 raise NotImplementedError(f"tessera: {op.name}: no input or flag asks for the optional output '{tensor.name}'")
@@ -92,11 +98,12 @@ class OverloadRules:
             for name in (t.name for t in self.op.results)
             if asked.get(self.asked_by.get(name, ""), True) and (name not in self.comes_with or self.comes_with[name] in given)
         ]
-        words = ["saving" if flag == "save_for_backward" else flag for flag, is_set in asked.items() if is_set]
+        words = ["saving" if flag == "save_for_backward" else self.words.get(flag, flag) for flag, is_set in asked.items() if is_set]
         words += sorted(given)
         required = [t for t in self.optional if t.name in given]
         optional = [t for t in self.optional if t.name not in inputs]
-        return self._overload("_".join(words), required, optional, [], returned, asked)
+        constants = {f: is_set if f not in self.words else self.words[f] if is_set else None for f, is_set in asked.items()}
+        return self._overload("_".join(words), required, optional, [], returned, constants)
 
     def _mutating(self, name: str, written: list[TensorInfo], returned: list[TensorInfo]) -> Overload:
         names = [t.name for t in returned if t.name not in self.asked_by]
@@ -118,7 +125,7 @@ class OverloadRules:
         words += [_tensor_word(t, alias, "?") for t in optional]
         words += [_param_word(p) for p in self.op.params if p.name not in constants]
         if len(constants) > 1:  # torch aborts at exit if two overloads differ in their results alone
-            words += [f"bool {flag}=True" for flag, is_set in constants.items() if is_set]
+            words += [f'str {f}="{v}"' if f in self.words else f"bool {f}=True" for f, v in constants.items() if v]
         for tensor in written:
             kind = "[]" if tensor.list else ""
             maybe = "?" if tensor.name in conditional else ""
@@ -143,6 +150,14 @@ def _tensor_word(tensor: TensorInfo, alias: Iterator[str], maybe: str = "") -> s
     mark = next(alias) if tensor.role == "inout" else ""
     kind = "[]" if tensor.list else ""
     return f"Tensor{mark}{kind}{maybe} {tensor.name}" + ("=None" if maybe else "")
+
+
+def _only_word(param: Param) -> list[str]:
+    """The word of a parameter that is none, its default, or that word."""
+    if param.type != "enum" or param.required or param.default is not None:
+        return []
+    words = [word for word in param.allowed if word != "none"]
+    return words if len(words) == 1 else []
 
 
 _TYPES = {"int": "int", "float": "float", "bool": "bool", "enum": "str", "tuple": "int[]"}

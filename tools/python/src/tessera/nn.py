@@ -1,12 +1,11 @@
 """Modules over tessera.functional. Parameters have the names and shapes of the functions' arguments.
 
 The parameters of the mHC modules are f32 and stay f32: `.to(torch.bfloat16)`, `.half()` and `.double()` move
-them, and convert the rest of the model. The weights of EngramGate are bf16.
+them, and convert the rest of the model. So do the tensors of MoE, whose weights are e4m3. The weights of EngramGate are bf16.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -14,28 +13,17 @@ from torch import nn
 
 import tessera
 from tessera import functional
+from tessera._modules import FixedDtypeModule, like, none, refuse_shape
+from tessera._moe_layer import MoE
 from tessera.functional import MhcContext
 
-__all__ = ["EngramGate", "EngramHash", "MhcBlock", "MhcExpand", "MhcHead", "MhcPost", "MhcPre", "RmsNorm"]
+__all__ = ["EngramGate", "EngramHash", "MhcBlock", "MhcExpand", "MhcHead", "MhcPost", "MhcPre", "MoE", "RmsNorm"]
 
 Tensor = torch.Tensor
 
 
 def __dir__() -> list[str]:
     return sorted(__all__)
-
-
-class _Float32Module(nn.Module):
-    """A module whose own floating-point tensors keep their f32 when the model is converted."""
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
-        def convert(tensor: Tensor) -> Tensor:
-            made = fn(tensor)
-            is_converted = tensor.dtype == torch.float32 and made.dtype != torch.float32
-            return tensor.to(made.device) if is_converted else made
-
-        apply: Any = super()._apply  # without types in torch
-        return apply(convert, recurse)
 
 
 class EngramGate(nn.Module):
@@ -52,9 +40,9 @@ class EngramGate(nn.Module):
         self, hc: int, hidden: int, *, eps: float = 1e-6, clamp_value: float = 1e-6, device: Any = None
     ) -> None:
         super().__init__()
-        streams, weights = _none(hc, hidden), _like(hc, hidden, dtype=torch.bfloat16)
+        streams, weights = none(hc, hidden), like(hc, hidden, dtype=torch.bfloat16)
         with torch.no_grad():
-            functional.engram_gate(streams, streams, _none(hidden), weights, weights, eps=eps, clamp_value=clamp_value)
+            functional.engram_gate(streams, streams, none(hidden), weights, weights, eps=eps, clamp_value=clamp_value)
         self.hc, self.hidden, self.eps, self.clamp_value = hc, hidden, eps, clamp_value
         self.weight_hidden = nn.Parameter(torch.empty(hc, hidden, dtype=torch.bfloat16, device=device))
         self.weight_embed = nn.Parameter(torch.empty(hc, hidden, dtype=torch.bfloat16, device=device))
@@ -119,7 +107,7 @@ class RmsNorm(nn.Module):
     def __init__(self, hidden: int, *, norm_eps: float = 1e-6, dtype: Any = None, device: Any = None) -> None:
         super().__init__()
         with torch.no_grad():
-            functional.rms_norm(_like(0, hidden), norm_eps=norm_eps)
+            functional.rms_norm(like(0, hidden), norm_eps=norm_eps)
         self.hidden, self.norm_eps = hidden, norm_eps
         self.weight = nn.Parameter(torch.empty(hidden, dtype=dtype, device=device))
         self.reset_parameters()
@@ -154,7 +142,7 @@ class MhcExpand(nn.Module):
         return f"n={self.n}"
 
 
-class MhcPre(_Float32Module):
+class MhcPre(FixedDtypeModule):
     """mhc_pre with its parameters.
 
       fn           f32 [n (n + 2), n * hidden]   normal, so that mixes begin with variance 1
@@ -173,10 +161,10 @@ class MhcPre(_Float32Module):
     ) -> None:
         super().__init__()
         mixes, width = n * (n + 2), n * hidden
-        weight = _like(width) if norm_weight else None
+        weight = like(width) if norm_weight else None
         with torch.no_grad():
             functional.mhc_pre(
-                _none(n, hidden), _like(mixes, width), _like(3), _like(mixes), norm_weight=weight, **options
+                none(n, hidden), like(mixes, width), like(3), like(mixes), norm_weight=weight, **options
             )
         self.n, self.hidden, self.options = n, hidden, options
         self.fn = _parameter(mixes, width, device=device)
@@ -211,7 +199,7 @@ class MhcPost(nn.Module):
         return functional.mhc_post(x, residual, context)
 
 
-class MhcHead(_Float32Module):
+class MhcHead(FixedDtypeModule):
     """mhc_head with its parameters.
 
       fn           f32 [n, n * hidden]
@@ -229,9 +217,9 @@ class MhcHead(_Float32Module):
         self, n: int, hidden: int, norm_weight: bool = False, *, device: Any = None, **options: Any
     ) -> None:
         super().__init__()
-        weight = _like(n * hidden) if norm_weight else None
+        weight = like(n * hidden) if norm_weight else None
         with torch.no_grad():
-            functional.mhc_head(_none(n, hidden), _like(n, n * hidden), _like(1), _like(n), norm_weight=weight, **options)
+            functional.mhc_head(none(n, hidden), like(n, n * hidden), like(1), like(n), norm_weight=weight, **options)
         self.n, self.hidden, self.options = n, hidden, options
         self.fn = _parameter(n, n * hidden, device=device)
         self.scale = _parameter(1, device=device)
@@ -276,22 +264,10 @@ class MhcBlock(nn.Module):
         return made
 
 
-# A module that is made calls its function once on no tokens at all: the op itself then refuses wrong sizes and options.
-def _none(*shape: int) -> Tensor:
-    return _like(0, *shape, dtype=torch.bfloat16)
-
-
-def _like(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Stands for a parameter of that shape; on the CPU, whatever device is the default."""
-    return torch.empty(*shape, dtype=dtype, device="cpu")
-
-
 def _check_rows(module: str, argument: str, rows: Tensor, n: int, hidden: int) -> None:
     """Errors: ArgumentError if `rows` are not those of the module, whose op would blame a parameter."""
     if tuple(rows.shape[-2:]) != (n, hidden):
-        expected, got = f"[T.., {n}, {hidden}], as {module}({n}, {hidden}) was made", str(list(rows.shape))
-        text = f"tessera: {module}: argument '{argument}' has the wrong shape\n  expected  {expected}\n  got       {got}"
-        raise tessera.ArgumentError(text, module, argument, expected, got, "", "SHAPE")
+        refuse_shape(module, argument, f"[T.., {n}, {hidden}], as {module}({n}, {hidden}) was made", rows)
 
 
 def _parameter(*shape: int, device: Any) -> nn.Parameter:
