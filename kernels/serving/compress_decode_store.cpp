@@ -18,7 +18,7 @@ void launches(const Call& c, Launches& go) {
 
 void check(const Call& c) {
   serving::require_windows(c);
-  serving::require_cache(c);
+  serving::require_entry(c, c["D"]);
 }
 
 void check_values(const Call& c) {
@@ -44,8 +44,9 @@ const Op compress_decode_store_op{.name = "compress_decode_store",
       -> out?         f32 [B, D]  iff save_out  # before quantising; 0 where no window ends
       workspace?      f32 [B, D]  iff ratio = 128
       param  ratio {4, 128}
-      param  format {bf16, v4_fp8, index_fp8, index_fp4}
+      param  format {bf16, v4_fp8, v41_fp8, v41_fp4, index_fp8, index_fp4}
       param  page_size int = 64
+      param  cache_order {planes, rows} = planes  # as in kv_store
       param  norm_eps float = 1e-6
       param  hadamard bool = false
       param  cos_sin_layout {pairs, halves} = pairs

@@ -5,6 +5,7 @@
 #include "tests/reference/hash_gate.h"
 #include "tests/reference/hisparse.h"
 #include "tests/reference/indexer.h"
+#include "tests/reference/kv_cache.h"
 #include "tests/reference/kv_compress.h"
 #include "tests/reference/moe_serving.h"
 #include "tests/reference/moe_topk_gate.h"
@@ -78,6 +79,7 @@ CompressorOptions compressor_options(const Params& params) {
   o.entry.norm_eps = static_cast<float>(param<double>(params, "norm_eps", 1e-6));
   o.entry.hadamard = param<bool>(params, "hadamard", false);
   o.entry.halves = param<std::string>(params, "cos_sin_layout", "pairs") == "halves";
+  o.entry.in_rows = param<std::string>(params, "cache_order", "planes") == "rows";
   return o;
 }
 
@@ -241,6 +243,7 @@ Runner serving_runner(const std::string& op) {
   }
   if (Runner norm = norm_runner(op)) return norm;
   if (Runner indexer = indexer_runner(op)) return indexer;
+  if (Runner cache = kv_cache_runner(op)) return cache;
   if (Runner pages = pages_runner(op)) return pages;
   if (Runner swap = hisparse_runner(op)) return swap;
   if (Runner experts = moe_serving_runner(op)) return experts;

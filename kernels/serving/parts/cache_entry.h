@@ -4,48 +4,37 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "dsl/builder.h"
-#include "kernels/signature/call.h"
-#include "kernels/signature/launches.h"
+#include "kernels/serving/parts/cache_rows.h"
+#include "kernels/serving/parts/pair_angles.h"
 
 namespace tessera::kernels::serving {
 
-enum class CacheFormat : uint8_t { none, bf16, v4_fp8, index_fp8, index_fp4 };
-
 struct EntrySpec {
-  CacheFormat format;  // none: nothing is stored
-  DType weight;        // of norm_weight
-  bool hadamard, halves;
-  uint8_t weight_width, cos_sin_width;  // elements per access
+  CacheKind kind;
+  AngleSpec angles;
+  DType weight;  // of norm_weight
+  uint8_t weight_width;
+  bool hadamard;
+  bool rounds;  // to bf16 before values are quantised
 };
 
-inline constexpr int64_t kRotated = 64;        // the last channels
-inline constexpr int64_t kWarpChannels = 128;  // four channels per lane
-inline constexpr int64_t kLaneChannels = 4;
+/// Channels that the norm is of: the first 512 of 576, else all.
+int64_t normed_channels(int64_t channels);
 
-/// Reported for a position without a row of cos_sin; its angle is 0.
-inline constexpr const char* kNoAngle = "argument 'cos_sin' has too few rows";
-
-/// Bytes of a cache block of `page_size` tokens; for bf16 the elements of a row.
-int64_t block_bytes(CacheFormat format, int64_t channels, int64_t page_size);
-/// Parses the value of a parameter.
-CacheFormat cache_format(std::string_view word);
-
-/// Checks cache, cos_sin, norm_weight and their parameters.
-void require_cache(const Call& c);
+/// Checks the cache and the parameters of an entry of so many channels.
+void require_entry(const Call& c, int64_t channels);
 
 EntrySpec entry_spec(const Call& c);
-/// Views the cache as the kernel declares it.
-std::vector<Args::Tensor> cache_tensors(const Call& c);
 
-/// Tensors: norm_weight f32 or bf16 [channels]; cos_sin f32 [cos_sin_rows, 64]; cache, as codes and
-/// the other parts of its format. Scalars: norm_eps, page_size.
+/// Tensors: norm_weight f32 or bf16 [channels], cos_sin, those of CacheRows. Scalars: norm_eps, page_size.
 class CacheEntry {
  public:
   CacheEntry(dsl::Builder& k, const EntrySpec& s, int64_t channels);
 
-  const dsl::Value& page_size() const { return *page_size_; }
+  const dsl::Value& page_size() const { return rows_->page_size(); }
 
   /// The four channels of each lane, from `column` on, and their destination.
   struct Place {
@@ -53,28 +42,24 @@ class CacheEntry {
     dsl::Value position;  // of the rotation
     dsl::Value location;  // in the cache; negative: not stored
   };
-  /// The sum of squares of a warp's channels, in every lane: lanes add in pairs at distance 1, 2, 4,
-  /// 8, 16. The caller adds the sums of the warps in the order of their channels.
-  dsl::Value sum_of_squares(const dsl::Ref& values) const;
-  /// Loads the weights and angles of a place early.
-  void prefetch(const Place& place);
+  /// Loads the weights and angles of a place early. `reported`: of a position without angles.
+  void prefetch(const Place& place, const std::string& reported = kNoAngle);
+  /// The sum of squares of the entry of warp `pass` of its warps. All warps of the block come together.
+  dsl::Value sum_of_squares(const dsl::Ref& values, const dsl::Value& pass) const;
   /// Applies norm, rotation and transform to `values`, f32 [4] of each lane, in place. Call prefetch
   /// first, with whole warps.
   void normalize(const dsl::Ref& values, const dsl::Value& total, const Place& place) const;
-  /// Stores the values in the format of the cache.
-  void store(const dsl::Ref& values, const Place& place) const;
+  /// Stores the values in the format of the cache; a location beyond it is reported as a value of `tensor`.
+  void store(const dsl::Ref& values, const Place& place, const char* tensor) const;
 
  private:
-  void transform(const dsl::Ref& values) const;
-  void store_codes(const dsl::Ref& values, const Place& place, const dsl::Value& block,
-                   const dsl::Value& offset) const;
-
   dsl::Builder& k_;
   const EntrySpec s_;
-  const int64_t channels_;
-  std::optional<dsl::Ref> held_weight_, angles_;  // weights and angles of the lane
-  std::optional<dsl::Ref> weight_, cos_sin_, codes_, rotated_, scales_;
-  std::optional<dsl::Value> positions_, blocks_, eps_, page_size_;
+  const int64_t channels_, normed_;
+  std::optional<PairAngles> angles_;
+  std::optional<CacheRows> rows_;
+  std::optional<dsl::Ref> held_weight_, weight_;  // of the lane; of the call
+  std::optional<dsl::Value> eps_;
 };
 
 }  // namespace tessera::kernels::serving

@@ -51,12 +51,6 @@ using namespace dsl;
 constexpr int64_t kManyProcessors = 132;  // of a large device
 constexpr int64_t kMostTokens = 32;       // of a block of decode
 
-/// Warps of the kernel for ratio 4: a window's, or those of several windows.
-int64_t warps_of(int64_t channels) {
-  return std::max<int64_t>(channels / kWarpChannels,
-                           4 / (channels / kWarpChannels) * (channels / kWarpChannels));
-}
-
 /// Several blocks of 256 threads wait for each other's loads, with all the registers they need. The row of a token
 /// takes some while its window is computed.
 int blocks_per_sm(const WindowSpec& s) {
@@ -106,13 +100,11 @@ class Compress : CompressWindow {
 
   /// A warp has 128 channels of a window: ratio 4, and entries that are there already.
   void by_warps() {
-    const int64_t passes = s_.channels / kWarpChannels, warps = warps_of(s_.channels);
-    const int64_t windows = warps / passes;  // of a block
-    auto at = k_.launch({ceil_div(windows_, windows)}, {.threads = static_cast<int>(warps * 32)});
+    const EntryWarps warps(s_.channels);
+    auto at = k_.launch({ceil_div(windows_, warps.entries)}, {.threads = warps.threads()});
     k_.let_next_kernel_start();
-    auto window = k_.let("window", at.x * windows + (windows == 1 ? i32(0) : k_.warp() / passes));
-    auto pass = k_.let("pass", k_.warp() % passes);
-    auto column = k_.let("column", pass * kWarpChannels + k_.lane() * kLaneChannels);
+    const EntryPart part = entry_part(k_, warps, at.x);
+    const Value &window = part.entry, &column = part.column;
     k_.wait_for_previous_kernel();
     read_plan(window);
     if (entry_) require_page_size(entry_->page_size());
@@ -127,24 +119,15 @@ class Compress : CompressWindow {
       compute_entry(column, values);
       if (s_.is_decode) k_.if_(stores_, [&] { store_token(column); });
     }
-    if (entry_) store_entry(pass, values, place);
+    if (entry_) store_entry(part.pass, values, place);
     if (out_) store_out(window, column, values);
   }
 
-  /// Each warp sums the squares of its channels, and takes the sums of all warps of the window.
   void store_entry(const Value& pass, const Ref& values, const CacheEntry::Place& place) {
-    const int64_t passes = s_.channels / kWarpChannels, warps = warps_of(s_.channels);
-    auto total = k_.var(DType::f32, entry_->sum_of_squares(values), "total");
-    if (passes > 1) {
-      auto sums = k_.shared(DType::f32, {warps}, "sums");
-      k_.if_(k_.lane() == 0, [&] { sums(k_.warp()) = total; });
-      auto first = k_.let("first_warp", k_.warp() - pass);
-      total = sums(first);
-      k_.unrolled(passes - 1, [&](Value i) { total += sums(first + (i + 1)); });
-    }
+    const Value total = entry_->sum_of_squares(values, pass);
     k_.if_(is_whole_, [&] {
       entry_->normalize(values, total, place);
-      entry_->store(values, place);
+      entry_->store(values, place, "plan");
     });
   }
 

@@ -32,6 +32,7 @@ struct WindowSpec {
   bool loops;      // ratio 128: a block has as many windows as the scalar windows_per_block says
   bool is_ahead;   // where it loops: the rows of x of the next window are on their way
   EntrySpec entry;
+  uint8_t unused[2] = {};
 };
 
 /// Tensors: x f32 or bf16 [x_rows, L], state [slots, L] of x's dtype or f32, their rows apart by

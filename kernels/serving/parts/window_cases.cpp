@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "kernels/serving/parts/cache_entry.h"
+#include "kernels/serving/parts/cache_format.h"
 #include "kernels/serving/parts/compress_tables.h"
 
 namespace tessera::kernels::serving {
@@ -14,8 +14,9 @@ int64_t size_of(const Case& c, const char* tensor) {
   return c.dtype_word(tensor) == "f32" ? 4 : 2;
 }
 
-CacheFormat format_of(const Case& c) {
-  return cache_format(std::get<std::string>(*c.find("format")));
+CacheKind kind_of(const Case& c) {
+  const auto word = [&](const char* param) { return std::get<std::string>(c.params().at(param)); };
+  return {cache_format(word("format")), word("cache_order") == "rows"};
 }
 
 /// Pools do not shrink with a step.
@@ -24,14 +25,14 @@ int64_t at_least_one(int64_t count) {
 }
 
 int64_t blocks_for(const Case& c, int64_t entries) {
-  const int64_t tokens = format_of(c) == CacheFormat::bf16 ? 1 : c["page_size"];
+  const int64_t tokens = kind_of(c).format == CacheFormat::bf16 ? 1 : c["page_size"];
   return (at_least_one(entries) + tokens - 1) / tokens;
 }
 
 /// Bytes of one entry in the cache.
 int64_t entry_bytes(const Case& c) {
-  const CacheFormat format = format_of(c);
-  return format == CacheFormat::bf16 ? 2 * c["D"] : block_bytes(format, c["D"], 64) / 64;
+  const CacheKind kind = kind_of(c);
+  return kind.format == CacheFormat::bf16 ? 2 * c["D"] : block_bytes(kind, c["D"], 64) / 64;
 }
 
 /// The page size that the plan carries; only ops with a cache look at it.
@@ -100,7 +101,7 @@ int64_t blocks_of_tokens(const Case& c) {
   return blocks_for(c, c["B"]);
 }
 int64_t bytes_of_block(const Case& c) {
-  return block_bytes(format_of(c), c["D"], c["page_size"]);
+  return block_bytes(kind_of(c), c["D"], c["page_size"]);
 }
 
 int64_t write_bytes(const Case& c) {

@@ -115,8 +115,7 @@ void require_places(const Call& c) {
   const TensorView& plan = c.given("plan");
   if (!values_are_checked(plan)) return;
   const int64_t ratio = c["ratio"];
-  const int64_t tokens = cache_format(c.word("format")) == CacheFormat::bf16 ? 1 : c["page_size"];
-  const int64_t places = c["blocks"] * tokens;
+  const int64_t places = cache_slots(c);
   std::set<int64_t> seen;
   for (int64_t i = 0; i < plan.shape[0]; ++i) {
     const PlanRow row{c, "plan", i, 8};

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "tests/reference/cache_entry.h"
 #include "tests/reference/kv_compress.h"
 #include "tests/support/ops/compressor_variants.h"
 #include "tests/support/ops/op_cases.h"
@@ -27,6 +28,7 @@ struct Setup {
   int64_t requests = 3, most_tokens = 0;  // 0: some windows
   std::string format = {};                // of the cache; then exponentials are 1 or 0
   int64_t page_size = 4;
+  std::string order = "planes";
   uint64_t seed = 1;
 };
 
@@ -48,6 +50,8 @@ const std::vector<Setup> kStoreSetups = {
     {128, 128, 1, 0, 512, DType::bf16, DType::bf16, 1, 0, "v4_fp8"},
     {128, 256, 8, 256, 128, DType::f32, DType::f32, 1, 0, "index_fp8", 2},
     {128, 128, 0, 0, 640, DType::bf16, DType::f32, 1, 0, "bf16"},
+    {4, 16, 9, 0, 512, DType::bf16, DType::bf16, 3, 0, "v41_fp8", 3},
+    {4, 16, 9, 0, 512, DType::bf16, DType::f32, 3, 0, "v41_fp4", 5, "rows"},
 };
 
 int64_t slots_of(int64_t ratio) {
@@ -193,15 +197,13 @@ class CaseMaker {
     });
     const bool is_plain = s_.format == "bf16";
     const int64_t bs = s_.page_size, blocks = is_plain ? places_ : (places_ + bs - 1) / bs;
-    const int64_t bytes = s_.format == "v4_fp8"      ? (584 * bs + 575) / 576 * 576
-                          : s_.format == "index_fp8" ? 132 * bs
-                          : s_.format == "index_fp4" ? 68 * bs
-                                                     : s_.channels;
+    const int64_t bytes = is_plain ? s_.channels : reference::bytes_of_block(s_.format, bs);
     const DType dtype = is_plain ? DType::bf16 : DType::u8;
     const int64_t apart = (bytes + 15) / 16 * 16 + 16;
     in["cache"] = random_tensor(dtype, {blocks, bytes}, {apart, 1}, Values::bits, random_.next());
     test_.params["format"] = s_.format;
     test_.params["page_size"] = bs;
+    test_.params["cache_order"] = s_.order;
     test_.params["norm_eps"] = 1e-3;
     test_.params["save_out"] = s_.seed % 3 != 0;
     test_.params["cos_sin_layout"] = std::string(s_.seed % 2 == 0 ? "halves" : "pairs");

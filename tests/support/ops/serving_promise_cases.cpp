@@ -579,6 +579,71 @@ std::vector<PromiseCase> other_promise_cases() {
   };
 }
 
+/// Two rows to slots of a cache of five.
+PromiseCase stored(const std::string& op, const std::string& label, const std::vector<double>& loc,
+                   const std::string& refusal) {
+  PromiseCase test = {
+      label,
+      op,
+      {{"loc", tensor_of(DType::i64, {2}, loc)}, {"cache", tensor_of(DType::bf16, {5, 128}, {3})}},
+      {{"format", std::string("bf16")}},
+      refusal.empty() ? "" : "tessera: " + op + ": " + refusal};
+  if (op != "kv_load") test.inputs["x"] = tensor_of(DType::f32, {2, 128}, {0});
+  if (op == "kv_norm_rope_store") {
+    test.inputs["norm_weight"] = tensor_of(DType::f32, {128}, {1});
+    test.inputs["cos_sin"] = tensor_of(DType::f32, {9, 64}, {1});
+    test.inputs["positions"] = tensor_of(DType::i32, {2}, {0, 8});
+  }
+  return test;
+}
+
+/// Two queries at positions of a table of nine.
+PromiseCase query(const std::string& op, const std::string& label,
+                  const std::vector<double>& positions, const std::string& refusal) {
+  PromiseCase test = {label,
+                      op,
+                      {{"q", tensor_of(DType::bf16, {2, 1, 128}, {0})},
+                       {"cos_sin", tensor_of(DType::f32, {9, 64}, {1})},
+                       {"positions", tensor_of(DType::i64, {2}, positions)}},
+                      {},
+                      refusal.empty() ? "" : "tessera: " + op + ": " + refusal};
+  if (op == "index_q_store") {
+    test.inputs["weight"] = tensor_of(DType::f32, {2, 1}, {1});
+    test.params["weight_scale"] = 1.0;
+  }
+  return test;
+}
+
+std::vector<PromiseCase> cache_promise_cases() {
+  const std::string far = "argument 'positions' has a value out of range\n  expected  -1 .. 8\n";
+  const std::string no_slot = "argument 'loc' has a value out of range\n  expected  ";
+  std::vector<PromiseCase> cases;
+  for (const char* op : {"kv_store", "kv_load", "kv_norm_rope_store"}) {
+    cases.push_back(stored(op, "slots in range, and none", {4, -3}, ""));
+    cases.push_back(stored(op, "a slot beyond the cache", {5, 4},
+                           no_slot + "-1, or 0 .. 4\n  got       5 at [0]"));
+    cases.push_back(stored(op, "a slot beyond 32 bits", {4, 4294967296},
+                           no_slot + "-1, or 0 .. 4\n  got       4294967296 at [1]"));
+    if (std::string(op) == "kv_load") {
+      cases.push_back(stored(op, "a slot twice", {4, 4}, ""));
+      continue;
+    }
+    cases.push_back(
+        stored(op, "a slot twice", {4, 4}, no_slot + "each slot once\n  got       4 at [1]"));
+    cases.back().is_reported = false;  // one of the rows is stored
+  }
+  PromiseCase test = stored("kv_norm_rope_store", "a position without an angle", {4, 3},
+                            far + "  got       9 at [1]");
+  test.inputs["positions"] = tensor_of(DType::i32, {2}, {-1, 9});
+  cases.push_back(test);
+  for (const char* op : {"q_norm_rope", "index_q_store"}) {
+    cases.push_back(query(op, "positions in range, and padding", {8, -1}, ""));
+    cases.push_back(query(op, "a position without an angle", {8, 9}, far + "  got       9 at [1]"));
+    cases.push_back(query(op, "a position below 0", {-2, 0}, far + "  got       -2 at [0]"));
+  }
+  return cases;
+}
+
 }  // namespace
 
 std::vector<PromiseCase> serving_promise_cases() {
@@ -587,8 +652,9 @@ std::vector<PromiseCase> serving_promise_cases() {
     cases.push_back(test);
     if (test.op == "swiglu_fwd") cases.push_back(experts_backward(test));
   }
-  const std::vector<PromiseCase> others = other_promise_cases();
-  cases.insert(cases.end(), others.begin(), others.end());
+  for (const std::vector<PromiseCase>& more : {cache_promise_cases(), other_promise_cases()}) {
+    cases.insert(cases.end(), more.begin(), more.end());
+  }
   return cases;
 }
 
