@@ -138,3 +138,8 @@ OP(attention_varlen_bwd);
 OP(mla_decode);
 OP(mla_combine);
 OP(sparse_mla_fwd);
+OP(causal_conv1d_fwd);
+OP(causal_conv1d_update);
+OP(rmsnorm_gated_fwd);
+OP(gated_delta_fwd);
+OP(gated_delta_decode);

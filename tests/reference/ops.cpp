@@ -4,10 +4,12 @@
 
 #include "dsl/base/error.h"
 #include "tests/reference/attention.h"
+#include "tests/reference/conv.h"
 #include "tests/reference/e5m6.h"
 #include "tests/reference/engram.h"
 #include "tests/reference/engram_bwd.h"
 #include "tests/reference/engram_sinkhorn.h"
+#include "tests/reference/gated_delta.h"
 #include "tests/reference/gemm.h"
 #include "tests/reference/get_fused_mapping.h"
 #include "tests/reference/mhc.h"
@@ -584,6 +586,8 @@ Runner runner(const std::string& op) {
   if (Runner optimizer = engram_sinkhorn_runner(op)) return optimizer;
   if (Runner attention = attention_runner(op)) return attention;
   if (Runner latent = mla_runner(op)) return latent;
+  if (Runner linear = linear_runner(op)) return linear;
+  if (Runner delta = gated_delta_runner(op)) return delta;
   if (Runner product = gemm_runner(op)) return product;
   if (Runner product = mxfp4_runner(op)) return product;
   return serving_runner(op);

@@ -34,4 +34,7 @@
   }                                                 \
   TEST_CASE(name ": attention", tags) {             \
     check("attention");                             \
+  }                                                 \
+  TEST_CASE(name ": linear", tags) {                \
+    check("linear");                                \
   }

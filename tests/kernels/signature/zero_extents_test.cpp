@@ -62,6 +62,8 @@ bool is_count(const kernels::Op& op, const std::string& symbol) {
       "mla_combine Z",
       "sparse_mla_fwd S",
       "sparse_mla_fwd k",
+      "causal_conv1d_fwd S",
+      "gated_delta_fwd S",
   };
   if (symbol == "B" && op.name.starts_with("sparse_mqa")) return false;  // S is a multiple of it
   return everywhere.contains(symbol) || of_one.contains(fmt::format("{} {}", op.name, symbol));

@@ -5,6 +5,7 @@
 
 #include "tests/support/ops/attention_cases.h"
 #include "tests/support/ops/indexer_cases.h"
+#include "tests/support/ops/linear_cases.h"
 #include "tests/support/ops/mla_cases.h"
 #include "tests/support/ops/op_cases.h"
 
@@ -150,6 +151,11 @@ const std::map<std::string, std::vector<OpCase> (*)()> kCases = {
     {"mla_decode", mla_decode_cases},
     {"mla_combine", mla_combine_cases},
     {"sparse_mla_fwd", sparse_mla_fwd_cases},
+    {"causal_conv1d_fwd", causal_conv1d_fwd_cases},
+    {"causal_conv1d_update", causal_conv1d_update_cases},
+    {"rmsnorm_gated_fwd", rmsnorm_gated_fwd_cases},
+    {"gated_delta_fwd", gated_delta_fwd_cases},
+    {"gated_delta_decode", gated_delta_decode_cases},
 };
 
 }  // namespace

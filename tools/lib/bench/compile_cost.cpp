@@ -100,7 +100,8 @@ double slowness_of_nvrtc(const runtime::Nvrtc& nvrtc, runtime::Target target) {
 CompileLimit compile_limit(const kernels::OpInfo& op) {
   const bool is_fused = op.name.starts_with("swiglu");
   const bool only_moves = op.family == "transpose" || (op.family == "quant" && !is_fused);
-  if (op.family == "attention") return {60, 800};  // two products, and what stands between them
+  // Several products, and what stands between them.
+  if (op.family == "attention" || op.name == "gated_delta_fwd") return {60, 800};
   return only_moves ? CompileLimit{15, 100} : CompileLimit{60, 400};
 }
 

@@ -187,6 +187,10 @@ constexpr FamilyWords kFamilies[] = {
      "Attention (softmax of q k^T, times v; FlashAttention, SDPA): heads in groups, causal, "
      "windows, "
      "sinks, lengths."},
+    {"linear",
+     "Linear attention (gated DeltaNet, GDN): the gated delta rule over requests and in decoding, "
+     "the short causal "
+     "convolution before it, the gated RMSNorm after it."},
     {"quant",
      "Quantise and dequantise: casts between floats and FP8, FP4 or 12-bit floats with scales; "
      "gated activations "
