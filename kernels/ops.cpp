@@ -20,7 +20,12 @@ std::string_view name(Fold value) {
 }
 
 std::string_view name(Format value) {
-  constexpr std::string_view kWords[] = {"bf16", "v4_fp8", "index_fp8", "index_fp4"};
+  constexpr std::string_view kWords[] = {"bf16", "v4_fp8", "v41_fp8", "v41_fp4", "index_fp8", "index_fp4"};
+  return kWords[static_cast<size_t>(value)];
+}
+
+std::string_view name(CacheOrder value) {
+  constexpr std::string_view kWords[] = {"planes", "rows"};
   return kWords[static_cast<size_t>(value)];
 }
 
@@ -46,6 +51,11 @@ std::string_view name(WeightsAt value) {
 
 std::string_view name(Routing value) {
   constexpr std::string_view kWords[] = {"topk", "hash"};
+  return kWords[static_cast<size_t>(value)];
+}
+
+std::string_view name(Activation value) {
+  constexpr std::string_view kWords[] = {"none", "silu"};
   return kWords[static_cast<size_t>(value)];
 }
 
@@ -1582,6 +1592,7 @@ void compress_store(const CompressStore& call, Stream stream) {
           {{"ratio", call.ratio},
            {"format", call.format},
            {"page_size", call.page_size},
+           {"cache_order", call.cache_order},
            {"norm_eps", call.norm_eps},
            {"hadamard", call.hadamard},
            {"cos_sin_layout", call.cos_sin_layout},
@@ -1605,6 +1616,7 @@ TensorView workspace_of(const CompressStore& call) {
           {{"ratio", call.ratio},
            {"format", call.format},
            {"page_size", call.page_size},
+           {"cache_order", call.cache_order},
            {"norm_eps", call.norm_eps},
            {"hadamard", call.hadamard},
            {"cos_sin_layout", call.cos_sin_layout},
@@ -1626,6 +1638,7 @@ void compress_decode_store(const CompressDecodeStore& call, Stream stream) {
           {{"ratio", call.ratio},
            {"format", call.format},
            {"page_size", call.page_size},
+           {"cache_order", call.cache_order},
            {"norm_eps", call.norm_eps},
            {"hadamard", call.hadamard},
            {"cos_sin_layout", call.cos_sin_layout},
@@ -1649,6 +1662,7 @@ TensorView workspace_of(const CompressDecodeStore& call) {
           {{"ratio", call.ratio},
            {"format", call.format},
            {"page_size", call.page_size},
+           {"cache_order", call.cache_order},
            {"norm_eps", call.norm_eps},
            {"hadamard", call.hadamard},
            {"cos_sin_layout", call.cos_sin_layout},
@@ -2185,6 +2199,78 @@ void moe_gate(const MoeGate& call, Stream stream) {
            {"scale", call.scale},
            {"idx_dtype", call.idx_dtype},
            {"save_logits", call.save_logits}},
+          stream);
+}
+
+void kv_store(const KvStore& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(kv_store_op));
+  call_op(op,
+          {{"x", call.x},
+           {"loc", call.loc},
+           {"cache", call.cache}},
+          {{"format", call.format},
+           {"page_size", call.page_size},
+           {"cache_order", call.cache_order}},
+          stream);
+}
+
+void kv_load(const KvLoad& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(kv_load_op));
+  call_op(op,
+          {{"cache", call.cache},
+           {"loc", call.loc},
+           {"out", call.out}},
+          {{"format", call.format},
+           {"page_size", call.page_size},
+           {"cache_order", call.cache_order},
+           {"out_dtype", call.out_dtype}},
+          stream);
+}
+
+void kv_norm_rope_store(const KvNormRopeStore& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(kv_norm_rope_store_op));
+  call_op(op,
+          {{"x", call.x},
+           {"norm_weight", call.norm_weight},
+           {"cos_sin", call.cos_sin},
+           {"positions", call.positions},
+           {"loc", call.loc},
+           {"cache", call.cache}},
+          {{"format", call.format},
+           {"page_size", call.page_size},
+           {"cache_order", call.cache_order},
+           {"norm_eps", call.norm_eps},
+           {"hadamard", call.hadamard},
+           {"round_before", call.round_before},
+           {"cos_sin_layout", call.cos_sin_layout}},
+          stream);
+}
+
+void q_norm_rope(const QNormRope& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(q_norm_rope_op));
+  call_op(op,
+          {{"q", call.q},
+           {"cos_sin", call.cos_sin},
+           {"positions", call.positions},
+           {"out", call.out}},
+          {{"norm_eps", call.norm_eps},
+           {"cos_sin_layout", call.cos_sin_layout}},
+          stream);
+}
+
+void index_q_store(const IndexQStore& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(index_q_store_op));
+  call_op(op,
+          {{"q", call.q},
+           {"weight", call.weight},
+           {"cos_sin", call.cos_sin},
+           {"positions", call.positions},
+           {"out", call.out},
+           {"weights", call.weights}},
+          {{"weight_scale", call.weight_scale},
+           {"hadamard", call.hadamard},
+           {"rope_first", call.rope_first},
+           {"cos_sin_layout", call.cos_sin_layout}},
           stream);
 }
 
@@ -2734,6 +2820,90 @@ void sparse_mla_fwd(const SparseMlaFwd& call, Stream stream) {
            {"lse", call.lse}},
           {{"sm_scale", call.sm_scale},
            {"out_dtype", call.out_dtype}},
+          stream);
+}
+
+void causal_conv1d_fwd(const CausalConv1dFwd& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(causal_conv1d_fwd_op));
+  call_op(op,
+          {{"x", call.x},
+           {"weight", call.weight},
+           {"bias", call.bias},
+           {"initial_state", call.initial_state},
+           {"read_slots", call.read_slots},
+           {"write_slots", call.write_slots},
+           {"out", call.out},
+           {"final_state", call.final_state},
+           {"pool", call.pool}},
+          {{"activation", call.activation},
+           {"output_final_state", call.output_final_state}},
+          stream);
+}
+
+void causal_conv1d_update(const CausalConv1dUpdate& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(causal_conv1d_update_op));
+  call_op(op,
+          {{"x", call.x},
+           {"weight", call.weight},
+           {"bias", call.bias},
+           {"read_slots", call.read_slots},
+           {"write_slots", call.write_slots},
+           {"out", call.out},
+           {"pool", call.pool}},
+          {{"activation", call.activation}},
+          stream);
+}
+
+void rmsnorm_gated_fwd(const RmsnormGatedFwd& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(rmsnorm_gated_fwd_op));
+  call_op(op,
+          {{"x", call.x},
+           {"z", call.z},
+           {"weight", call.weight},
+           {"out", call.out}},
+          {{"eps", call.eps},
+           {"activation", call.activation}},
+          stream);
+}
+
+void gated_delta_fwd(const GatedDeltaFwd& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(gated_delta_fwd_op));
+  call_op(op,
+          {{"q", call.q},
+           {"k", call.k},
+           {"v", call.v},
+           {"g", call.g},
+           {"beta", call.beta},
+           {"lengths", call.lengths},
+           {"initial_state", call.initial_state},
+           {"read_slots", call.read_slots},
+           {"write_slots", call.write_slots},
+           {"out", call.out},
+           {"final_state", call.final_state},
+           {"pool", call.pool}},
+          {{"scale", call.scale},
+           {"qk_norm", call.qk_norm},
+           {"norm_eps", call.norm_eps},
+           {"segment", call.segment},
+           {"output_final_state", call.output_final_state}},
+          stream);
+}
+
+void gated_delta_decode(const GatedDeltaDecode& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(gated_delta_decode_op));
+  call_op(op,
+          {{"q", call.q},
+           {"k", call.k},
+           {"v", call.v},
+           {"g", call.g},
+           {"beta", call.beta},
+           {"read_slots", call.read_slots},
+           {"write_slots", call.write_slots},
+           {"out", call.out},
+           {"pool", call.pool}},
+          {{"scale", call.scale},
+           {"qk_norm", call.qk_norm},
+           {"norm_eps", call.norm_eps}},
           stream);
 }
 

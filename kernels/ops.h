@@ -31,8 +31,11 @@ TESSERA_API std::string_view name(ScoringFunc value);
 enum class Fold : uint8_t { none, row, block };
 TESSERA_API std::string_view name(Fold value);
 
-enum class Format : uint8_t { bf16, v4_fp8, index_fp8, index_fp4 };
+enum class Format : uint8_t { bf16, v4_fp8, v41_fp8, v41_fp4, index_fp8, index_fp4 };
 TESSERA_API std::string_view name(Format value);
+
+enum class CacheOrder : uint8_t { planes, rows };
+TESSERA_API std::string_view name(CacheOrder value);
 
 enum class CosSinLayout : uint8_t { pairs, halves };
 TESSERA_API std::string_view name(CosSinLayout value);
@@ -48,6 +51,9 @@ TESSERA_API std::string_view name(WeightsAt value);
 
 enum class Routing : uint8_t { topk, hash };
 TESSERA_API std::string_view name(Routing value);
+
+enum class Activation : uint8_t { none, silu };
+TESSERA_API std::string_view name(Activation value);
 
 /// ids of the num_topk largest scores of each token
 ///
@@ -2235,8 +2241,9 @@ TESSERA_API void compress_decode(const CompressDecode& call, Stream stream);
 ///   -> out?         f32 [C, D]  iff save_out  # before quantising
 ///   workspace?      f32 [C, D]  iff ratio = 128
 ///   param  ratio {4, 128}
-///   param  format {bf16, v4_fp8, index_fp8, index_fp4}
+///   param  format {bf16, v4_fp8, v41_fp8, v41_fp4, index_fp8, index_fp4}
 ///   param  page_size int = 64
+///   param  cache_order {planes, rows} = planes  # as in kv_store
 ///   param  norm_eps float = 1e-6
 ///   param  hadamard bool = false
 ///   param  cos_sin_layout {pairs, halves} = pairs
@@ -2257,6 +2264,7 @@ struct CompressStore {
   std::optional<int64_t> ratio = {};  // must be given
   std::optional<Format> format = {};  // must be given
   int64_t page_size = 64;
+  CacheOrder cache_order = CacheOrder::planes;
   double norm_eps = 1e-06;
   bool hadamard = false;
   CosSinLayout cos_sin_layout = CosSinLayout::pairs;
@@ -2277,8 +2285,9 @@ TESSERA_API TensorView workspace_of(const CompressStore& call);
 ///   -> out?         f32 [B, D]  iff save_out  # before quantising; 0 where no window ends
 ///   workspace?      f32 [B, D]  iff ratio = 128
 ///   param  ratio {4, 128}
-///   param  format {bf16, v4_fp8, index_fp8, index_fp4}
+///   param  format {bf16, v4_fp8, v41_fp8, v41_fp4, index_fp8, index_fp4}
 ///   param  page_size int = 64
+///   param  cache_order {planes, rows} = planes  # as in kv_store
 ///   param  norm_eps float = 1e-6
 ///   param  hadamard bool = false
 ///   param  cos_sin_layout {pairs, halves} = pairs
@@ -2299,6 +2308,7 @@ struct CompressDecodeStore {
   std::optional<int64_t> ratio = {};  // must be given
   std::optional<Format> format = {};  // must be given
   int64_t page_size = 64;
+  CacheOrder cache_order = CacheOrder::planes;
   double norm_eps = 1e-06;
   bool hadamard = false;
   CosSinLayout cos_sin_layout = CosSinLayout::pairs;
@@ -3198,6 +3208,133 @@ struct MoeGate {
 };
 TESSERA_API void moe_gate(const MoeGate& call, Stream stream);
 
+/// rows to the slots of a KV cache, in the cache's format
+///
+///   x               bf16/f32 [T, d] rows
+///   loc             i32/i64 [T]                   # slots: block * page_size + place in the block; negative: not stored
+///   -> inout cache  u8/bf16 [blocks, bytes] rows  # bf16: a slot per row
+///   param  format {bf16, v32_fp8, v4_fp8, v41_fp8, v41_fp4, index_fp8, index_fp4}
+///   param  page_size int = 64
+///   param  cache_order {planes, rows} = planes    # of v41_fp8, v41_fp4, index_fp4: scales behind the data of a block, or of a token
+///   need   blocks >= 1 on cache "argument 'cache' has no rows"
+struct KvStore {
+  TensorView x = {};
+  TensorView loc = {};
+  TensorView cache = {};
+  std::optional<Format> format = {};  // must be given
+  int64_t page_size = 64;
+  CacheOrder cache_order = CacheOrder::planes;
+};
+TESSERA_API void kv_store(const KvStore& call, Stream stream);
+
+/// slots of a KV cache as rows
+///
+///   cache   u8/bf16 [blocks, bytes] rows           # of kv_store
+///   loc     i32/i64 [T]                            # slots; negative: a row of zeros
+///   -> out  out_dtype [T, channels()] align 16
+///   param   format {bf16, v32_fp8, v4_fp8, v41_fp8, v41_fp4, index_fp8, index_fp4}
+///   param   page_size int = 64
+///   param   cache_order {planes, rows} = planes
+///   param   out_dtype {bf16, f32} = bf16
+///   need    blocks >= 1 on cache "argument 'cache' has no rows"
+struct KvLoad {
+  TensorView cache = {};
+  TensorView loc = {};
+  TensorView out = {};
+  std::optional<Format> format = {};  // must be given
+  int64_t page_size = 64;
+  CacheOrder cache_order = CacheOrder::planes;
+  DType out_dtype = DType::bf16;
+};
+TESSERA_API void kv_load(const KvLoad& call, Stream stream);
+
+/// rows, normalised and rotated, to the slots of a KV cache
+///
+///   x               bf16/f32 [T, d] rows
+///   norm_weight     f32/bf16 [d]                  # of 576 channels the last 64 are rotated only
+///   cos_sin         f32 [angles, 64]              # of the last 64 channels, in pairs (2j, 2j + 1)
+///   positions       i32/i64 [T]                   # -1: padding, not stored
+///   loc             i32/i64 [T]                   # slots; negative: not stored
+///   -> inout cache  u8/bf16 [blocks, bytes] rows
+///   param  format {bf16, v32_fp8, v4_fp8, v41_fp8, v41_fp4, index_fp8, index_fp4}
+///   param  page_size int = 64
+///   param  cache_order {planes, rows} = planes
+///   param  norm_eps float = 1e-6
+///   param  hadamard bool = false                  # of 128 channels, after the rotation
+///   param  round_before bool = true               # to bf16 before values are quantised
+///   param  cos_sin_layout {pairs, halves} = pairs
+///   need   angles >= 1 on cos_sin "argument 'cos_sin' has no rows"
+///   need   blocks >= 1 on cache "argument 'cache' has no rows"
+struct KvNormRopeStore {
+  TensorView x = {};
+  TensorView norm_weight = {};
+  TensorView cos_sin = {};
+  TensorView positions = {};
+  TensorView loc = {};
+  TensorView cache = {};
+  std::optional<Format> format = {};  // must be given
+  int64_t page_size = 64;
+  CacheOrder cache_order = CacheOrder::planes;
+  double norm_eps = 1e-06;
+  bool hadamard = false;
+  bool round_before = true;
+  CosSinLayout cos_sin_layout = CosSinLayout::pairs;
+};
+TESSERA_API void kv_norm_rope_store(const KvNormRopeStore& call, Stream stream);
+
+/// heads of queries, normalised without a weight, their last 64 channels rotated
+///
+///   q           bf16 [T, h, d] rows
+///   cos_sin     f32 [angles, 64]       # of pairs (2j, 2j + 1)
+///   positions   i32/i64 [T]            # -1: padding, a row of zeros
+///   -> out      bf16 [T, h, d] rows
+///   param  norm_eps float = 1e-6
+///   param  cos_sin_layout {pairs, halves} = pairs
+///   need   angles >= 1 on cos_sin "argument 'cos_sin' has no rows"
+///   need   h >= 1 on q "argument 'q' has no heads"
+///   need   d >= 64 on q "a head has too few channels"
+///   need   d % 16 = 0 on q "a head has the wrong number of channels"
+///   limit  d <= 16384 on q "heads this long are not supported"
+///   limit  T * h <= 2130706431 on q "so many heads of tokens are not supported"
+struct QNormRope {
+  TensorView q = {};
+  TensorView cos_sin = {};
+  TensorView positions = {};
+  TensorView out = {};
+  double norm_eps = 1e-06;
+  CosSinLayout cos_sin_layout = CosSinLayout::pairs;
+};
+TESSERA_API void q_norm_rope(const QNormRope& call, Stream stream);
+
+/// index queries, rotated and quantised, with their scales in the weights of heads
+///
+///   q           bf16 [T, h, 128]
+///   weight      bf16/f32 [T, h] rows
+///   cos_sin     f32 [angles, 64]       # of pairs (2j, 2j + 1)
+///   positions   i32/i64 [T]            # -1: padding, rows of zeros
+///   -> out      e4m3 [T, h, 128]
+///   -> weights  f32 [T, h]             # (weight * weight_scale) * scale of the head
+///   param  weight_scale float
+///   param  hadamard bool = true        # after the rotation
+///   param  rope_first bool = false     # the first 64 channels rotate, else the last
+///   param  cos_sin_layout {pairs, halves} = pairs
+///   need   angles >= 1 on cos_sin "argument 'cos_sin' has no rows"
+///   need   h >= 1 on q "argument 'q' has no heads"
+///   limit  T * h <= 2130706431 on q "so many heads of tokens are not supported"
+struct IndexQStore {
+  TensorView q = {};
+  TensorView weight = {};
+  TensorView cos_sin = {};
+  TensorView positions = {};
+  TensorView out = {};
+  TensorView weights = {};
+  std::optional<double> weight_scale = {};  // must be given
+  bool hadamard = true;
+  bool rope_first = false;
+  CosSinLayout cos_sin_layout = CosSinLayout::pairs;
+};
+TESSERA_API void index_q_store(const IndexQStore& call, Stream stream);
+
 /// scores of keys for queries of several heads, of which the positive products count
 ///
 ///   q          e4m3 [S, h, D]
@@ -3866,5 +4003,190 @@ struct SparseMlaFwd {
   DType out_dtype = DType::bf16;
 };
 TESSERA_API void sparse_mla_fwd(const SparseMlaFwd& call, Stream stream);
+
+/// short causal convolution of each channel, and its state
+///
+///   x                bf16/f16/f32 [B, S, C] rows
+///   weight           bf16/f16/f32 [C, W]       # the oldest input first
+///   bias?            as weight [C]
+///   initial_state?   as x [B, C, W-1]          # inputs before the first token, the oldest first; absent: +0
+///   read_slots?      i32 [B]                   # of 'pool'; -1: +0; absent: request b has slot b
+///   write_slots?     i32 [B]                   # -1: the state is not written
+///   -> out           as x [B, S, C]
+///   -> final_state?  as x [B, C, W-1]          iff output_final_state
+///   -> inout pool?   as x [N, C, W-1] any1     # states of requests, in place of the other two
+///   param  activation {none, silu} = none
+///   param  output_final_state bool = false
+///   need   W >= 2 on weight "argument 'weight' has too few taps"
+///   limit  W <= 8 on weight "filters of so many taps are not supported"
+///   need   weight is bf16/f32 if x is bf16 on weight "argument 'weight' has the wrong dtype"
+///   need   weight is f16/f32 if x is f16 on weight "argument 'weight' has the wrong dtype"
+///   need   weight is f32 if x is f32 on weight "argument 'weight' has the wrong dtype"
+///   need   not initial_state if pool on initial_state "states come from 'initial_state' or from 'pool'"
+///   need   not output_final_state if pool on output_final_state "states go to 'final_state' or to 'pool'"
+///   need   pool if read_slots on read_slots "'read_slots' needs 'pool'"
+///   need   pool if write_slots on write_slots "'write_slots' needs 'pool'"
+///   need   N >= 1 if pool on pool "argument 'pool' has no slots"
+///   need   N >= B if pool and not (read_slots and write_slots) on pool
+///   |      "argument 'pool' has fewer slots than requests"
+///   limit  B * ceil(S / 32) * ceil(C / 32) <= 2147483647 on x "so many rows are not supported"
+struct CausalConv1dFwd {
+  TensorView x = {};
+  TensorView weight = {};
+  TensorView bias = {};
+  TensorView initial_state = {};
+  TensorView read_slots = {};
+  TensorView write_slots = {};
+  TensorView out = {};
+  TensorView final_state = {};
+  TensorView pool = {};
+  std::optional<Activation> activation = {};
+  bool output_final_state = false;
+};
+TESSERA_API void causal_conv1d_fwd(const CausalConv1dFwd& call, Stream stream);
+
+/// short causal convolution of the newest tokens, on a pool of states
+///
+///   x               bf16/f16/f32 [B, n, C] rows
+///   weight          bf16/f16/f32 [C, W]       # the oldest input first
+///   bias?           as weight [C]
+///   read_slots      i32 [B]                   # -1: the row is padding, out +0
+///   write_slots     i32 [B, m?]               # of the state after the last token; m = n: after each; -1: not written
+///   -> out          as x [B, n, C]
+///   -> inout pool   as x [N, C, W-1] any1     # the last inputs of requests, the oldest first
+///   param  activation {none, silu} = none
+///   need   n >= 1 on x "argument 'x' has no tokens"
+///   limit  n <= 16 on x "so many tokens are not supported"
+///   need   W >= 2 on weight "argument 'weight' has too few taps"
+///   limit  W <= 8 on weight "filters of so many taps are not supported"
+///   need   weight is bf16/f32 if x is bf16 on weight "argument 'weight' has the wrong dtype"
+///   need   weight is f16/f32 if x is f16 on weight "argument 'weight' has the wrong dtype"
+///   need   weight is f32 if x is f32 on weight "argument 'weight' has the wrong dtype"
+///   need   N >= 1 on pool "argument 'pool' has no slots"
+///   limit  B * ceil(C / 32) <= 2147483647 on x "so many rows are not supported"
+struct CausalConv1dUpdate {
+  TensorView x = {};
+  TensorView weight = {};
+  TensorView bias = {};
+  TensorView read_slots = {};
+  TensorView write_slots = {};
+  TensorView out = {};
+  TensorView pool = {};
+  std::optional<Activation> activation = {};
+};
+TESSERA_API void causal_conv1d_update(const CausalConv1dUpdate& call, Stream stream);
+
+/// root mean square norm of rows, times an activated gate
+///
+///   x        bf16/f16/f32 [T.., d] rows
+///   z        as x [T.., d] rows          # the gate
+///   weight   f32/bf16 [d]
+///   -> out   as x [T.., d]
+///   param  eps float = 1e-6
+///   param  activation {silu, sigmoid} = silu
+///   need   d >= 1 on x "argument 'x' has no columns"
+///   limit  d % 8 = 0 on x "rows of so many columns are not supported"
+///   limit  d <= 8192 on x "rows this long are not supported"
+struct RmsnormGatedFwd {
+  TensorView x = {};
+  TensorView z = {};
+  TensorView weight = {};
+  TensorView out = {};
+  double eps = 1e-06;
+  Activation activation = Activation::silu;
+};
+TESSERA_API void rmsnorm_gated_fwd(const RmsnormGatedFwd& call, Stream stream);
+
+/// the gated delta rule over whole requests, and their states
+///
+///   q                bf16/f16 [B, S, h, dk] rows
+///   k                as q [B, S, h, dk] rows         # heads of v share those of k in groups of hv / h
+///   v                as q [B, S, hv, dv] rows
+///   g                f32 [B, S, hv] rows             # natural log of the decay
+///   beta             f32/bf16 [B, S, hv] rows
+///   lengths?         i32 [B]                         # tokens behind them are padding, out +0
+///   initial_state?   f32 [B, hv, dk, dv]             # absent: +0
+///   read_slots?      i32 [B]                         # of 'pool'; -1: +0; absent: request b has slot b
+///   write_slots?     i32 [B]                         # -1: the state is not written
+///   -> out           as q [B, S, hv, dv]
+///   -> final_state?  f32 [B, hv, dk, dv]             iff output_final_state
+///   -> inout pool?   f32/bf16 [N, hv, dk, dv] any1   # states of requests, in place of the other two
+///   param  scale float = none                        # none: dk^-0.5
+///   param  qk_norm bool = false                      # q and k are divided by their lengths
+///   param  norm_eps float = 1e-6
+///   param  segment int >= 0 = 0
+///   param  output_final_state bool = false
+///   need   h >= 1 on q "argument 'q' has no heads"
+///   need   hv % h = 0 on v "the heads of 'v' are no multiple of those of 'k'"
+///   need   segment % 64 = 0 on segment "parameter 'segment' is no multiple of 64"
+///   limit  dk in {64, 128} on q "heads of this extent are not supported"
+///   limit  dv in {64, 128} on v "heads of this extent are not supported"
+///   need   not initial_state if pool on initial_state "states come from 'initial_state' or from 'pool'"
+///   need   not output_final_state if pool on output_final_state "states go to 'final_state' or to 'pool'"
+///   need   pool if read_slots on read_slots "'read_slots' needs 'pool'"
+///   need   pool if write_slots on write_slots "'write_slots' needs 'pool'"
+///   need   N >= 1 if pool on pool "argument 'pool' has no slots"
+///   need   N >= B if pool and not (read_slots and write_slots) on pool
+///   |      "argument 'pool' has fewer slots than requests"
+///   limit  S <= 536870912 on q "so many rows are not supported"
+///   limit  B * hv <= 536870912 on q "so many rows are not supported"
+struct GatedDeltaFwd {
+  TensorView q = {};
+  TensorView k = {};
+  TensorView v = {};
+  TensorView g = {};
+  TensorView beta = {};
+  TensorView lengths = {};
+  TensorView initial_state = {};
+  TensorView read_slots = {};
+  TensorView write_slots = {};
+  TensorView out = {};
+  TensorView final_state = {};
+  TensorView pool = {};
+  std::optional<double> scale = {};
+  bool qk_norm = false;
+  double norm_eps = 1e-06;
+  int64_t segment = 0;
+  bool output_final_state = false;
+};
+TESSERA_API void gated_delta_fwd(const GatedDeltaFwd& call, Stream stream);
+
+/// the gated delta rule of the newest tokens, on a pool of states
+///
+///   q              bf16/f16 [B, n, h, dk] rows
+///   k              as q [B, n, h, dk] rows           # heads of v share those of k in groups of hv / h
+///   v              as q [B, n, hv, dv] rows
+///   g              f32 [B, n, hv] rows               # natural log of the decay
+///   beta           f32/bf16 [B, n, hv] rows
+///   read_slots     i32 [B]                           # -1: the row is padding, out +0
+///   write_slots    i32 [B, m?]                       # of the state after the last token; m = n: after each; -1: not written
+///   -> out         as q [B, n, hv, dv]
+///   -> inout pool  f32/bf16 [N, hv, dk, dv] any1     # either dimension of a state may be contiguous
+///   param  scale float = none                        # none: dk^-0.5
+///   param  qk_norm bool = false                      # q and k are divided by their lengths
+///   param  norm_eps float = 1e-6
+///   need   n >= 1 on q "argument 'q' has no tokens"
+///   limit  n <= 16 on q "so many tokens are not supported"
+///   need   h >= 1 on q "argument 'q' has no heads"
+///   need   hv % h = 0 on v "the heads of 'v' are no multiple of those of 'k'"
+///   limit  dk in {64, 128} on q "heads of this extent are not supported"
+///   limit  dv in {64, 128} on v "heads of this extent are not supported"
+///   need   N >= 1 on pool "argument 'pool' has no slots"
+///   limit  B * hv <= 536870912 on q "so many rows are not supported"
+struct GatedDeltaDecode {
+  TensorView q = {};
+  TensorView k = {};
+  TensorView v = {};
+  TensorView g = {};
+  TensorView beta = {};
+  TensorView read_slots = {};
+  TensorView write_slots = {};
+  TensorView out = {};
+  TensorView pool = {};
+  std::optional<double> scale = {};
+  bool qk_norm = false;
+  double norm_eps = 1e-06;
+};
+TESSERA_API void gated_delta_decode(const GatedDeltaDecode& call, Stream stream);
 
 }  // namespace tessera::kernels
