@@ -20,7 +20,7 @@ std::string_view name(Fold value) {
 }
 
 std::string_view name(Format value) {
-  constexpr std::string_view kWords[] = {"bf16", "v4_fp8", "v41_fp8", "v41_fp4", "index_fp8", "index_fp4"};
+  constexpr std::string_view kWords[] = {"bf16", "v4_fp8", "v41_fp8", "v41_fp4", "index_fp8", "index_fp4", "v32_fp8"};
   return kWords[static_cast<size_t>(value)];
 }
 
@@ -55,7 +55,7 @@ std::string_view name(Routing value) {
 }
 
 std::string_view name(Activation value) {
-  constexpr std::string_view kWords[] = {"none", "silu"};
+  constexpr std::string_view kWords[] = {"none", "silu", "sigmoid"};
   return kWords[static_cast<size_t>(value)];
 }
 

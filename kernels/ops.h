@@ -31,7 +31,7 @@ TESSERA_API std::string_view name(ScoringFunc value);
 enum class Fold : uint8_t { none, row, block };
 TESSERA_API std::string_view name(Fold value);
 
-enum class Format : uint8_t { bf16, v4_fp8, v41_fp8, v41_fp4, index_fp8, index_fp4 };
+enum class Format : uint8_t { bf16, v4_fp8, v41_fp8, v41_fp4, index_fp8, index_fp4, v32_fp8 };
 TESSERA_API std::string_view name(Format value);
 
 enum class CacheOrder : uint8_t { planes, rows };
@@ -52,7 +52,7 @@ TESSERA_API std::string_view name(WeightsAt value);
 enum class Routing : uint8_t { topk, hash };
 TESSERA_API std::string_view name(Routing value);
 
-enum class Activation : uint8_t { none, silu };
+enum class Activation : uint8_t { none, silu, sigmoid };
 TESSERA_API std::string_view name(Activation value);
 
 /// ids of the num_topk largest scores of each token
@@ -4019,9 +4019,6 @@ TESSERA_API void sparse_mla_fwd(const SparseMlaFwd& call, Stream stream);
 ///   param  output_final_state bool = false
 ///   need   W >= 2 on weight "argument 'weight' has too few taps"
 ///   limit  W <= 8 on weight "filters of so many taps are not supported"
-///   need   weight is bf16/f32 if x is bf16 on weight "argument 'weight' has the wrong dtype"
-///   need   weight is f16/f32 if x is f16 on weight "argument 'weight' has the wrong dtype"
-///   need   weight is f32 if x is f32 on weight "argument 'weight' has the wrong dtype"
 ///   need   not initial_state if pool on initial_state "states come from 'initial_state' or from 'pool'"
 ///   need   not output_final_state if pool on output_final_state "states go to 'final_state' or to 'pool'"
 ///   need   pool if read_slots on read_slots "'read_slots' needs 'pool'"
@@ -4059,9 +4056,6 @@ TESSERA_API void causal_conv1d_fwd(const CausalConv1dFwd& call, Stream stream);
 ///   limit  n <= 16 on x "so many tokens are not supported"
 ///   need   W >= 2 on weight "argument 'weight' has too few taps"
 ///   limit  W <= 8 on weight "filters of so many taps are not supported"
-///   need   weight is bf16/f32 if x is bf16 on weight "argument 'weight' has the wrong dtype"
-///   need   weight is f16/f32 if x is f16 on weight "argument 'weight' has the wrong dtype"
-///   need   weight is f32 if x is f32 on weight "argument 'weight' has the wrong dtype"
 ///   need   N >= 1 on pool "argument 'pool' has no slots"
 ///   limit  B * ceil(C / 32) <= 2147483647 on x "so many rows are not supported"
 struct CausalConv1dUpdate {
@@ -4085,7 +4079,7 @@ TESSERA_API void causal_conv1d_update(const CausalConv1dUpdate& call, Stream str
 ///   param  eps float = 1e-6
 ///   param  activation {silu, sigmoid} = silu
 ///   need   d >= 1 on x "argument 'x' has no columns"
-///   limit  d % 8 = 0 on x "rows of so many columns are not supported"
+///   need   d % 8 = 0 on x "a row has the wrong number of columns"
 ///   limit  d <= 8192 on x "rows this long are not supported"
 struct RmsnormGatedFwd {
   TensorView x = {};

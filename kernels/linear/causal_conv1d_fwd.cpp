@@ -28,9 +28,6 @@ const Op causal_conv1d_fwd_op{
       param  output_final_state bool = false
       need   W >= 2 on weight "argument 'weight' has too few taps"
       limit  W <= 8 on weight "filters of so many taps are not supported"
-      need   weight is bf16/f32 if x is bf16 on weight "argument 'weight' has the wrong dtype"
-      need   weight is f16/f32 if x is f16 on weight "argument 'weight' has the wrong dtype"
-      need   weight is f32 if x is f32 on weight "argument 'weight' has the wrong dtype"
       need   not initial_state if pool on initial_state "states come from 'initial_state' or from 'pool'"
       need   not output_final_state if pool on output_final_state "states go to 'final_state' or to 'pool'"
       need   pool if read_slots on read_slots "'read_slots' needs 'pool'"
@@ -41,6 +38,7 @@ const Op causal_conv1d_fwd_op{
       limit  B * ceil(S / 32) * ceil(C / 32) <= 2147483647 on x "so many rows are not supported"
     )",
     .launches = [](const Call& c, Launches& go) { linear::add_conv(c, go, /*is_update=*/false); },
+    .check = linear::require_weight,
     .check_values = [](const Call& c) { linear::require_slots(c, /*skips_padding=*/false); },
     .examples = R"(
       B=2 S=70 C=72 W=4 x=bf16 weight=bf16 bias=given activation=silu initial_state=given output_final_state=true

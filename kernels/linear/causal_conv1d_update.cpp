@@ -27,14 +27,15 @@ const Op causal_conv1d_update_op{
       limit  n <= 16 on x "so many tokens are not supported"
       need   W >= 2 on weight "argument 'weight' has too few taps"
       limit  W <= 8 on weight "filters of so many taps are not supported"
-      need   weight is bf16/f32 if x is bf16 on weight "argument 'weight' has the wrong dtype"
-      need   weight is f16/f32 if x is f16 on weight "argument 'weight' has the wrong dtype"
-      need   weight is f32 if x is f32 on weight "argument 'weight' has the wrong dtype"
       need   N >= 1 on pool "argument 'pool' has no slots"
       limit  B * ceil(C / 32) <= 2147483647 on x "so many rows are not supported"
     )",
     .launches = [](const Call& c, Launches& go) { linear::add_conv(c, go, /*is_update=*/true); },
-    .check = linear::require_slots_of_tokens,
+    .check =
+        [](const Call& c) {
+          linear::require_weight(c);
+          linear::require_slots_of_tokens(c);
+        },
     .check_values = [](const Call& c) { linear::require_slots(c, /*skips_padding=*/true); },
     .examples = R"(
       B=5 n=1 C=72 W=4 N=9 x=bf16 weight=bf16 bias=given activation=silu

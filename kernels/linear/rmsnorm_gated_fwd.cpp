@@ -109,7 +109,7 @@ const Op rmsnorm_gated_fwd_op{.name = "rmsnorm_gated_fwd",
       param  eps float = 1e-6
       param  activation {silu, sigmoid} = silu
       need   d >= 1 on x "argument 'x' has no columns"
-      limit  d % 8 = 0 on x "rows of so many columns are not supported"
+      need   d % 8 = 0 on x "a row has the wrong number of columns"
       limit  d <= 8192 on x "rows this long are not supported"
     )",
                               .launches = launches,

@@ -276,6 +276,71 @@ class Question {
   std::string text_;
 };
 
+/// Sums, differences and products by constants in a form in which equal texts have equal values: they wrap, so their order
+/// does not matter. Z3 knows that of integers without an end, not of those that wrap inside a division.
+class NormalForm {
+ public:
+  static std::string of(const ir::Expr& e) {
+    if (e->op == Op::var) return key_of(e);
+    if (e->type != DType::i32 && e->type != DType::i64) return atom(e);
+    std::string text = fmt::format("{}[", name(e->type));
+    for (const auto& [factor, count] : terms(e, e->type)) {
+      if (count != 0) text += fmt::format("{} {};", count, factor);
+    }
+    return text + "]";
+  }
+
+ private:
+  using Terms =
+      std::map<std::string,
+               uint64_t>;  // how often a factor counts, modulo 2^32 or 2^64; of a constant ""
+
+  static std::string atom(const ir::Expr& e) {
+    if (e->op == Op::var) return key_of(e);
+    std::string text =
+        fmt::format("{}.{}.{}.{}(", ir::name(e->op), name(e->type), e->integer, e->number);
+    for (const ir::Expr& arg : e->args) text += of(arg) + ",";
+    return text + ")";
+  }
+  static Terms times(const Terms& terms, uint64_t count, DType type) {
+    Terms result;
+    for (const auto& [factor, before] : terms) result[factor] = cut(before * count, type);
+    return result;
+  }
+  static uint64_t cut(uint64_t count, DType type) {
+    return type == DType::i32 ? count & 0xffff'ffffu : count;
+  }
+  static Terms sum(Terms a, const Terms& b, DType type) {
+    for (const auto& [factor, count] : b) a[factor] = cut(a[factor] + count, type);
+    return a;
+  }
+  static Terms terms(const ir::Expr& e, DType type) {
+    const auto arg = [&](size_t i) { return terms(e->args[i], type); };
+    constexpr uint64_t kMinusOne = ~uint64_t{0};
+    if (e->type == type) {
+      switch (e->op) {
+        case Op::constant:
+          return {{"", cut(static_cast<uint64_t>(e->integer), type)}};
+        case Op::add:
+          return sum(arg(0), arg(1), type);
+        case Op::sub:
+          return sum(arg(0), times(arg(1), kMinusOne, type), type);
+        case Op::neg:
+          return times(arg(0), kMinusOne, type);
+        case Op::mul:
+          for (const size_t i : {size_t{0}, size_t{1}}) {
+            if (!ir::is_constant(e->args[i])) continue;
+            return times(arg(1 - i), static_cast<uint64_t>(e->args[i]->integer), type);
+          }
+          break;
+        default:
+          break;
+      }
+    }
+    return {{atom(e), 1}};
+  }
+};
+
 bool has_constant_bounds(const ir::Var& var) {
   const auto is_known = [](const ir::Expr& bound) {
     return bound.get() != nullptr && ir::is_constant(bound);
@@ -382,6 +447,8 @@ z3::check_result ask(const Claim& claim) {
   static std::map<std::string, z3::check_result> answers;
   const auto [answer, is_new] = answers.try_emplace(Question(claim).text(), z3::unknown);
   if (!is_new) return answer->second;
+  if (claim.kind == Claim::Kind::equal && NormalForm::of(claim.a) == NormalForm::of(claim.b))
+    return answer->second = z3::unsat;
   constexpr int64_t kFew = 1 << 12, kMany = 1 << 20;
   // The bits of an exclusive or take Z3 minutes.
   const bool has_bits = has_xor(claim.a) || (claim.b && has_xor(claim.b));

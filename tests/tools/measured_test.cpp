@@ -10,6 +10,7 @@
 #include "dsl/base/error.h"
 #include "tests/support/catch.h"
 #include "tests/support/places.h"
+#include "tests/tools/not_measured.h"
 #include "tests/tools/temporary_folder.h"
 #include "tools/lib/calls/op_listing.h"
 #include "tools/lib/docs/doc_pages.h"
@@ -101,19 +102,12 @@ TEST_CASE("the first screen's means are those of the records", "[measured]") {
   CHECK(has(ratios_text(records), fmt::format("| cuBLAS {:.0f} |", peer_us)));
 }
 
-/// Ops whose times no record has yet.
-const std::set<std::string> kNotMeasured = {
-    "mhc_boundary",      "router_logits",        "moe_gate",          "kv_store",
-    "kv_load",           "kv_norm_rope_store",   "q_norm_rope",       "index_q_store",
-    "causal_conv1d_fwd", "causal_conv1d_update", "rmsnorm_gated_fwd", "gated_delta_fwd",
-    "gated_delta_decode"};
-
 TEST_CASE("every op that has been measured stands in MEASURED.md", "[measured]") {
   const Records records = Records::load(test::in_source("."));
   const std::string text = measured_text(records);
   for (const kernels::OpInfo& op : kernels::ops()) {
     CAPTURE(op.name);
-    CHECK(has(text, "| `" + op.name + "` |") != kNotMeasured.contains(op.name));
+    CHECK(has(text, "| `" + op.name + "` |") != test::is_not_measured(op.name));
   }
 }
 

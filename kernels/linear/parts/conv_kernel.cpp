@@ -283,6 +283,12 @@ void add_states(ConvSpec& s, const Call& c, const char* name, Args& args) {
 
 }  // namespace
 
+void require_weight(const Call& c) {
+  const DType x = c.given("x").dtype, weight = c.given("weight").dtype;
+  c.need(weight == x || weight == DType::f32, "weight", "argument 'weight' has the wrong dtype",
+         "f32, or that of x, " + std::string(name(x)), name(weight));
+}
+
 void add_conv(const Call& c, Launches& go, bool is_update) {
   const int64_t channels = c["C"], taps = c["W"], tokens = c[is_update ? "n" : "S"];
   const TensorView &x = c.given("x"), &weight = c.given("weight");

@@ -32,6 +32,9 @@ struct ConvSpec {
 /// [batch], or [batch, tokens].
 ir::Kernel build_conv(const ConvSpec& spec);
 
+/// Throws unless the weight has the dtype of x, or f32.
+void require_weight(const Call& c);
+
 /// Adds the kernel of a call of either op.
 void add_conv(const Call& c, Launches& go, bool is_update);
 

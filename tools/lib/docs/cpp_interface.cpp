@@ -106,15 +106,25 @@ std::string declaration(const Op& op) {
          fmt::format("TESSERA_API TensorView workspace_of(const {}& call);\n", type_name(op.name));
 }
 
-/// The enums of words that are neither dtypes nor layouts, each once.
-std::vector<const ParamRule*> enums(const std::vector<const Op*>& ops) {
-  std::vector<const ParamRule*> found;
-  std::set<std::string> names;
+/// An enum of all words that some op takes for a parameter of this name.
+struct Enum {
+  std::string param;
+  std::vector<std::string> words;
+};
+
+/// The enums of words that are neither dtypes nor layouts. An op refuses the words of others.
+std::vector<Enum> enums(const std::vector<const Op*>& ops) {
+  std::vector<Enum> found;
   for (const Op* op : ops) {
     for (const ParamRule& param : kernels::parsed(*op).signature.params) {
-      const bool is_enum =
-          param.type == ParamRule::Type::word && !is_layout(param) && !are_dtypes(param.allowed);
-      if (is_enum && names.insert(param.name).second) found.push_back(&param);
+      if (param.type != ParamRule::Type::word || is_layout(param) || are_dtypes(param.allowed))
+        continue;
+      auto one = std::find_if(found.begin(), found.end(),
+                              [&](const Enum& e) { return e.param == param.name; });
+      if (one == found.end()) one = found.insert(found.end(), {param.name, {}});
+      for (const std::string& word : param.allowed) {
+        if (std::count(one->words.begin(), one->words.end(), word) == 0) one->words.push_back(word);
+      }
     }
   }
   return found;
@@ -227,10 +237,10 @@ std::string cpp_header(const std::vector<const Op*>& ops) {
       "\"kernels/op_arguments.h\"\n\n"
       "namespace tessera::kernels {{\n",
       kNotice);
-  for (const ParamRule* param : enums(ops)) {
+  for (const Enum& one : enums(ops)) {
     text += fmt::format(
         "\nenum class {0} : uint8_t {{ {1} }};\nTESSERA_API std::string_view name({0} value);\n",
-        type_name(param->name), fmt::join(param->allowed, ", "));
+        type_name(one.param), fmt::join(one.words, ", "));
   }
   for (const Op* op : ops) text += "\n" + declaration(*op);
   return text + "\n}  // namespace tessera::kernels\n";
@@ -242,14 +252,14 @@ std::string cpp_source(const std::vector<const Op*>& ops) {
       "#include \"kernels/registry/all_ops.h\"\n#include \"kernels/signature/table.h\"\n\n"
       "namespace tessera::kernels {{\n",
       kNotice);
-  for (const ParamRule* param : enums(ops)) {
+  for (const Enum& one : enums(ops)) {
     std::vector<std::string> words;
-    for (const std::string& word : param->allowed) words.push_back(fmt::format("\"{}\"", word));
+    for (const std::string& word : one.words) words.push_back(fmt::format("\"{}\"", word));
     text += fmt::format(
         "\nstd::string_view name({0} value) {{\n"
         "  constexpr std::string_view kWords[] = {{{1}}};\n"
         "  return kWords[static_cast<size_t>(value)];\n}}\n",
-        type_name(param->name), fmt::join(words, ", "));
+        type_name(one.param), fmt::join(words, ", "));
   }
   for (const Op* op : ops) text += "\n" + definition(*op);
   return text + "\n}  // namespace tessera::kernels\n";

@@ -28,8 +28,8 @@ svg { width: 100%; height: auto; font: 12px system-ui, sans-serif; }
 .bar { opacity: .75; } .dot { stroke: var(--paper); stroke-width: .8; }
 .moe { fill: #0072b2; } .quant { fill: #d55e00; } .transpose { fill: #009e73; } .engram { fill: #cc79a7; }
 .mhc { fill: #e69f00; } .gemm { fill: #56b4e9; } .serving { fill: #882255; } .modeling { fill: #999933; } .attention { fill: #117733; }
-.other { fill: #777; }
-@media (prefers-color-scheme: dark) { .moe { fill: #3a8fd0; } .serving { fill: #c05a8e; } }
+.linear { fill: #332288; } .other { fill: #777; }
+@media (prefers-color-scheme: dark) { .moe { fill: #3a8fd0; } .serving { fill: #c05a8e; } .linear { fill: #8f7fe0; } }
 .legend span { margin-right: 1.5em; } .legend svg { width: 12px; vertical-align: -1px; margin-right: .4em; }
 .wide { overflow-x: auto; } table { border-collapse: collapse; width: 100%; font-size: 13px; }
 th, td { text-align: right; padding: 2px 8px; border-bottom: 1px solid var(--faint); vertical-align: bottom; }
