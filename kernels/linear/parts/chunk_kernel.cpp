@@ -276,8 +276,9 @@ class Chunks {
       });
     });
     k_.parallel({kC}, [&](Value t) {
-      (*to_start_)(t) = decay_of(k_.let("from_start", (*sums_)(t)));
-      (*to_end_)(t) = decay_of(k_.let("until_end", (*sums_)(kC - 1) - (*sums_)(t)));
+      Value end = (*sums_)(kC - 1), own = (*sums_)(t);
+      (*to_start_)(t) = decay_of(k_.let("from_start", own));
+      (*to_end_)(t) = decay_of(k_.let("until_end", end - own));
     });
   }
 
@@ -295,28 +296,33 @@ class Chunks {
     auto p = k_.fragment(s_.dtype, {kC, kC}, "p"), a = k_.fragment(s_.dtype, {kC, kC}, "a");
     k_.gemm(keys, keys.transposed(), kk, kDown), k_.gemm(q, keys.transposed(), qk, kDown);
     k_.parallel({kC, kC}, [&](Value t, Value i) {
-      auto decay = k_.let("decay", decay_of(k_.let("log_between", (*sums_)(t) - (*sums_)(i))));
-      (*lower_)(t, i) = select(i < t, (*rate_)(t) * (kk(t, i) * decay), 0.0f);
-      p(t, i) = cast(s_.dtype, select(i <= t, qk(t, i) * decay * scale_, 0.0f));
+      Value until_t = (*sums_)(t), until_i = (*sums_)(i);
+      auto decay = k_.let("decay", decay_of(k_.let("log_between", until_t - until_i)));
+      Value rate = (*rate_)(t), of_keys = kk(t, i), of_query = qk(t, i);
+      (*lower_)(t, i) = select(i < t, rate * (of_keys * decay), 0.0f);
+      p(t, i) = cast(s_.dtype, select(i <= t, of_query * decay * scale_, 0.0f));
       (*inverse_)(t, i) = select(i == t, 1.0f, 0.0f);
     });
     Inverse(k_, *lower_, *inverse_).solve();
     k_.parallel({kC, kC}, [&](Value t, Value i) {
-      a(t, i) = cast(s_.dtype, select(i <= t, (*inverse_)(t, i) * (*rate_)(i), 0.0f));
+      Value inverse = (*inverse_)(t, i), rate = (*rate_)(i);
+      a(t, i) = cast(s_.dtype, select(i <= t, inverse * rate, 0.0f));
     });
     k_.copy(state, *state16_);
     auto seen = zeros(s_.columns, "seen"), u = zeros(s_.columns, "u"), o = zeros(s_.columns, "o");
     k_.gemm(keys, *state16_, seen, kDown), k_.gemm(q, *state16_, o, kDown);
     k_.parallel({kC, s_.columns}, [&](Value t, Value c) {
-      (*rows_)(t, c) = cast(s_.dtype, fma(-(*to_start_)(t), seen(t, c), f32((*v_)(t, c))));
-      o(t, c) *= (*to_start_)(t)*scale_;
+      Value to_start = (*to_start_)(t), before = seen(t, c), value = (*v_)(t, c);
+      (*rows_)(t, c) = cast(s_.dtype, fma(-to_start, before, f32(value)));
+      o(t, c) *= to_start * scale_;
     });
     k_.gemm(a, *rows_, u, kDown);
     k_.copy(u, *rows_);
     k_.gemm(p, *rows_, o, kDown);
     k_.copy(o, out_at(row));
     k_.parallel({kC, s_.columns}, [&](Value t, Value c) {
-      (*rows_)(t, c) = cast(s_.dtype, u(t, c) * (*to_end_)(t));
+      Value update = u(t, c), to_end = (*to_end_)(t);
+      (*rows_)(t, c) = cast(s_.dtype, update * to_end);
     });
     k_.parallel({s_.dk, s_.columns},
                 [&](Value d, Value c) { state(d, c) *= (*to_start_)(kC - 1); });

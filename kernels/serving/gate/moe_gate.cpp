@@ -138,9 +138,10 @@ ir::Kernel build_by_table(const TableSpec& s) {
     auto place = k.let("place", pass * kThreads + k.thread());
     auto row = k.let("row", place / lanes);
     auto token = k.let("token", select(row < rows, first + row, t.tokens));
+    auto slot = k.let("slot", place % lanes), counts = k.let("counts", token < count);
     const auto logit = [&](const Value& expert) { return Value(logits(row, expert)); };
-    serving::route_by_table(k, s.hash, t, {block.experts(), logit, kNotFinite}, token,
-                            k.let("slot", place % lanes), k.let("counts", token < count));
+    serving::route_by_table(k, s.hash, t, {block.experts(), logit, kNotFinite}, token, slot,
+                            counts);
   });
   return k.finish();
 }
