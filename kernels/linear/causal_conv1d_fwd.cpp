@@ -47,7 +47,6 @@ const Op causal_conv1d_fwd_op{
     .bench = R"(
       B=1 S=32768 C=8192 W=4 x=bf16 weight=bf16 activation=silu
       B=8 S=1024 C=8192 W=4 x=bf16 weight=bf16 activation=silu output_final_state=true)",
-    .values = {{"read_slots", [](const Case& c, int64_t b) { return c["N"] - 1 - b; }},
-               {"write_slots", [](const Case& c, int64_t b) { return c["N"] - 1 - b; }}}};
+    .values = {{"read_slots", linear::slot_from_end}, {"write_slots", linear::slot_from_end}}};
 
 }  // namespace tessera::kernels

@@ -21,8 +21,8 @@ namespace {
 
 /// Bytes of a block that holds tiles of `stages` chunks, if no buffers share memory.
 int64_t bytes_of(const linear::ChunkSpec& s, int64_t columns, int64_t stages) {
-  constexpr int64_t kTokens = 64, kHalf = 2, kSingle = 4;  // of a chunk; bytes
-  constexpr int64_t kSmall = 4096;                         // what is less than a tile
+  constexpr int64_t kTokens = linear::kChunk, kHalf = 2, kSingle = 4;  // bytes of elements
+  constexpr int64_t kSmall = 4096;                                     // what is less than a tile
   const int64_t row_tile = kTokens * s.dk * kHalf, value_tile = kTokens * columns * kHalf;
   const int64_t triangles = kTokens * kTokens * (2 * kSingle + kHalf);
   const int64_t normed = s.has_norm && stages > 1 ? 2 * row_tile : 0;
@@ -123,7 +123,7 @@ const Op gated_delta_fwd_op{
       B=8 S=4096 h=16 hv=16 dk=128 dv=128 q=bf16 beta=f32; B=1 S=8192 h=16 hv=64 dk=128 dv=128 q=bf16 beta=f32
       B=8 S=1024 h=16 hv=32 dk=128 dv=128 q=bf16 beta=f32)",
     .values = {{"lengths", [](const Case& c, int64_t b) { return c["S"] - b; }},
-               {"read_slots", [](const Case& c, int64_t b) { return c["N"] - 1 - b; }},
-               {"write_slots", [](const Case& c, int64_t b) { return c["N"] - 1 - b; }}}};
+               {"read_slots", linear::slot_from_end},
+               {"write_slots", linear::slot_from_end}}};
 
 }  // namespace tessera::kernels

@@ -34,7 +34,7 @@ using namespace dsl;
 namespace {
 
 constexpr auto kF32 = DType::f32;
-constexpr int64_t kC = 64;     // tokens of a chunk
+constexpr int64_t kC = kChunk;
 constexpr int64_t kR = 16;     // rows of a block of the triangle that is inverted by substitution
 constexpr int64_t kWarps = 8;  // with four the fragments of a chunk exceed the registers
 constexpr GemmOptions kDown = {.warp_rows = 4, .warp_columns = 2}, kAlong = {.warp_columns = 8},

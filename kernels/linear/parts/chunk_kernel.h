@@ -5,6 +5,8 @@
 
 namespace tessera::kernels::linear {
 
+inline constexpr int64_t kChunk = 64;  // tokens; results depend on it
+
 /// Everything that generated code depends on.
 struct ChunkSpec {
   DType dtype, beta_dtype, state_dtype;

@@ -57,6 +57,10 @@ int64_t slot_to_write(const Case& c, int64_t element) {
   return c.find("m") ? element : element * c["n"];
 }
 
+int64_t slot_from_end(const Case& c, int64_t request) {
+  return c["N"] - 1 - request;
+}
+
 Value slot_of(Builder& k, const Value& given, const Value& slots, const std::string& argument) {
   auto fits = k.let("slot_fits", given >= -1 && given < slots);
   k.report_unless(fits, out_of_range(argument));

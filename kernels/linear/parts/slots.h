@@ -19,6 +19,8 @@ void require_slots_of_tokens(const Call& c);
 /// In cases: a request reads a slot that it writes, or none of those that others write.
 int64_t slot_to_read(const Case& c, int64_t request);
 int64_t slot_to_write(const Case& c, int64_t element);
+/// In cases: each request reads and writes a slot of its own, the last of the pool first.
+int64_t slot_from_end(const Case& c, int64_t request);
 
 /// The slot in `given`, -1 where it is none of `slots`; the call reports one below -1 or beyond.
 dsl::Value slot_of(dsl::Builder& k, const dsl::Value& given, const dsl::Value& slots,

@@ -12,7 +12,6 @@
 
 #include "kernels/registry/all_ops.h"
 #include "kernels/serving/indexer/parts/logits_call.h"
-#include "kernels/serving/indexer/parts/topk_chain.h"
 #include "kernels/signature/case.h"
 
 namespace tessera::kernels {
@@ -62,10 +61,9 @@ const Op mqa_logits_op{
     .values = {{"k_start",
                 [](const Case& c, int64_t i) {
                   const bool is_compressed = std::get<bool>(c.params().at("compressed"));
-                  return is_compressed ? std::max<int64_t>(
-                                             serving::TopkOfRows::end_of(c, i) - c["max_len"], 0)
+                  return is_compressed ? std::max<int64_t>(serving::end_key(c, i) - c["max_len"], 0)
                                        : 0;
                 }},
-               {"k_end", serving::TopkOfRows::end_of}}};
+               {"k_end", serving::end_key}}};
 
 }  // namespace tessera::kernels

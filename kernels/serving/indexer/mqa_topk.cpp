@@ -53,6 +53,7 @@ const Op mqa_topk_op{
       S=4 h=8 D=32 T=200 topk=40 page_table=given R=4 Q=4)",
     .bench = R"(
       S=4096 h=64 D=128 T=32768 topk=512; S=4096 h=64 D=128 T=131072 topk=512; S=4096 h=64 D=128 T=131072 topk=2048)",
-    .values = {{"k_start", Chain::start_of}, {"k_end", Chain::end_of}, {"page_table", slot_page}}};
+    .values = {
+        {"k_start", serving::first_key}, {"k_end", serving::end_key}, {"page_table", slot_page}}};
 
 }  // namespace tessera::kernels

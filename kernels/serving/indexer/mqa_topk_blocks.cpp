@@ -61,6 +61,7 @@ const Op mqa_topk_blocks_op{
     .examples = R"(
       S=5 h=64 D=128 T=300 topk=32 num_blocks=12; S=3 h=8 D=32 T=200 topk=5 num_blocks=1 block_size=16 order=value)",
     .bench = "S=2048 h=32 D=128 T=131072 topk=512",
-    .values = {{"k_start", Chain::start_of}, {"k_end", Chain::end_of}, {"page_table", slot_page}}};
+    .values = {
+        {"k_start", serving::first_key}, {"k_end", serving::end_key}, {"page_table", slot_page}}};
 
 }  // namespace tessera::kernels

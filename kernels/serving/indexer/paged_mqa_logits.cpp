@@ -8,7 +8,6 @@
 
 #include "kernels/registry/all_ops.h"
 #include "kernels/serving/indexer/parts/logits_call.h"
-#include "kernels/serving/indexer/parts/topk_chain.h"
 #include "kernels/signature/case_values.h"
 
 namespace tessera::kernels {
@@ -53,7 +52,7 @@ const Op paged_mqa_logits_op{
     .bench = R"(
       B=256 n=1 h=64 D=128 P=32768 Q=128 bytes=8448 max_len=8192; B=64 n=1 h=64 D=128 P=65536 Q=1024 bytes=8448 max_len=65536
       B=1 n=1 h=64 D=128 P=4096 Q=4096 bytes=8448 max_len=262144; B=64 n=4 h=64 D=128 P=65536 Q=1024 bytes=8448 max_len=65536)",
-    .values = {{"page_table", scattered_page}, {"lengths", serving::TopkOfPages::length_of}},
+    .values = {{"page_table", scattered_page}, {"lengths", serving::cached_keys}},
     .bytes = [](const Case& c) {
       const int64_t rows = c["B"] * c["n"], keys = std::min(c["Q"] * c["page_size"], c["max_len"]);
       const int64_t element = c.params().contains("logits_dtype") && c.find("logits_dtype") &&

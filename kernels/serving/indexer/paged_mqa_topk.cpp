@@ -58,6 +58,6 @@ const Op paged_mqa_topk_op{
       B=16 n=1 h=64 D=128 P=65536 Q=4096 bytes=8448 max_len=262144 topk=512)",
     .values = {{"page_table", scattered_page},
                {"out_page_table", slot_page},
-               {"lengths", Chain::length_of}}};
+               {"lengths", serving::cached_keys}}};
 
 }  // namespace tessera::kernels

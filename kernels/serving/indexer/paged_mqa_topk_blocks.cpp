@@ -65,6 +65,6 @@ const Op paged_mqa_topk_blocks_op{
     .bench = "B=8 n=1 h=32 D=128 P=16384 Q=2048 bytes=8448 max_len=131072 topk=512",
     .values = {{"page_table", scattered_page},
                {"out_page_table", slot_page},
-               {"lengths", Chain::length_of}}};
+               {"lengths", serving::cached_keys}}};
 
 }  // namespace tessera::kernels

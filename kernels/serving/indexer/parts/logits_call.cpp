@@ -256,4 +256,17 @@ void require_index_pages(const Call& c) {
   }
 }
 
+int64_t first_key(const Case&, int64_t) {
+  return 0;
+}
+
+int64_t end_key(const Case& c, int64_t row) {
+  return std::max<int64_t>(c["T"] - c["S"] + row + 1, 0);
+}
+
+int64_t cached_keys(const Case& c, int64_t row) {
+  const int64_t most = std::min(c["Q"] * c["page_size"], c["max_len"]);
+  return c["B"] > 3 ? most : most - row * 9 % (most + 1);
+}
+
 }  // namespace tessera::kernels::serving

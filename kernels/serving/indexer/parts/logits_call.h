@@ -2,6 +2,7 @@
 // From a call of an op that scores keys to its kernel.
 
 #include "kernels/serving/indexer/parts/logits_kernel.h"
+#include "kernels/signature/case.h"
 #include "kernels/signature/launches.h"
 
 namespace tessera::kernels::serving {
@@ -29,5 +30,11 @@ void require_key_ranges(const Call& c);
 void require_index_cache(const Call& c);
 /// Throws unless lengths are in 0 .. max_len and their pages exist. Tensors in GPU memory are not read.
 void require_index_pages(const Call& c);
+
+/// Values of cases: the keys that a row of a causal prompt at the end of the keys sees, first and end.
+int64_t first_key(const Case& c, int64_t row);
+int64_t end_key(const Case& c, int64_t row);
+/// Values of cases: lengths of requests with full tables, of few requests other ones too.
+int64_t cached_keys(const Case& c, int64_t row);
 
 }  // namespace tessera::kernels::serving

@@ -1,7 +1,5 @@
 #include "kernels/serving/indexer/parts/topk_chain.h"
 
-#include <algorithm>
-
 #include "kernels/serving/indexer/parts/logits_call.h"
 #include "kernels/views/reshaped.h"
 
@@ -43,10 +41,6 @@ void TopkOfRows::require(const Call& c) {
   require_out_pages(c, kPages, c["S"]);
 }
 
-int64_t TopkOfRows::end_of(const Case& c, int64_t row) {
-  return std::max<int64_t>(c["T"] - c["S"] + row + 1, 0);
-}
-
 int64_t TopkOfPages::elements(const Call& c) {
   return rows_of(c) * padded_columns(c["max_len"]);
 }
@@ -63,11 +57,6 @@ void TopkOfPages::require(const Call& c) {
   require_heads(c);
   require_index_cache(c);
   require_out_pages(c, kOutPages, rows_of(c));
-}
-
-int64_t TopkOfPages::length_of(const Case& c, int64_t row) {
-  const int64_t most = std::min(c["Q"] * c["page_size"], c["max_len"]);
-  return c["B"] > 3 ? most : most - row * 9 % (most + 1);
 }
 
 }  // namespace tessera::kernels::serving

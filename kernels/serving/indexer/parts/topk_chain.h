@@ -3,7 +3,6 @@
 // through the workspace, 4 bytes each.
 
 #include "kernels/serving/indexer/parts/blocks_call.h"
-#include "kernels/signature/case.h"
 
 namespace tessera::kernels::serving {
 
@@ -14,9 +13,6 @@ struct TopkOfRows {
   static int64_t elements(const Call& c);
   static void add(const Call& c, Launches& go, Blocks blocks);
   static void require(const Call& c);
-  // Values of cases: a causal prompt at the end of the keys.
-  static int64_t start_of(const Case&, int64_t) { return 0; }
-  static int64_t end_of(const Case& c, int64_t row);
 };
 
 /// Keys in pages, queries [B, n, h, D]; slots by out_page_table.
@@ -24,8 +20,6 @@ struct TopkOfPages {
   static int64_t elements(const Call& c);
   static void add(const Call& c, Launches& go, Blocks blocks);
   static void require(const Call& c);
-  /// Values of cases: full tables where there are many requests.
-  static int64_t length_of(const Case& c, int64_t row);
 };
 
 }  // namespace tessera::kernels::serving
