@@ -135,8 +135,13 @@ Form IndexMath::add(const Form& a, const Form& b, int64_t by) {
   return result;
 }
 
+void IndexMath::forget_ranges() {
+  for (auto& known : known_ranges_) known.clear();
+}
+
 void IndexMath::forget_forms() {
   for (auto& known : known_forms_) known.clear();
+  forget_ranges();
 }
 
 void IndexMath::define(const ir::VarRef& var, const Expr& value) {
@@ -188,6 +193,7 @@ void IndexMath::add_fact(const Expr& condition) {
       if (slack.wrapped) continue;
       add_scaled_fact(slack);
       facts_.push_back(std::move(slack));
+      forget_ranges();
     }
   }
 }
@@ -204,7 +210,9 @@ void IndexMath::add_scaled_fact(const Form& slack) {
     if (!whole) continue;
     const Form rest = add(slack, atom_form(atom), -1);
     Form scaled = add(*whole, rest, by);
-    if (!scaled.wrapped) facts_.push_back(std::move(scaled));
+    if (scaled.wrapped) continue;
+    facts_.push_back(std::move(scaled));
+    forget_ranges();
   }
 }
 

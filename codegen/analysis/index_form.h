@@ -86,6 +86,7 @@ class IndexMath {
   Form modulo(const Form& f, int64_t by, DType type) const;
   Interval range_of_terms(const Form& f) const;
   Interval atom_range(const ir::Expr& atom) const;
+  Interval new_range(const ir::Expr& atom) const;
   Interval known_range(const ir::Expr& atom) const;
   Interval range_of_operation(const ir::Node& atom) const;
   /// The exclusive upper bound of `var`; nothing if unknown.
@@ -123,6 +124,13 @@ class IndexMath {
   };
   /// Forms cached since the last change of facts or definitions, by through_lets and weighs_facts_.
   mutable std::unordered_map<const ir::Node*, Known> known_forms_[4];
+  struct KnownRange {
+    ir::Expr atom;  // keeps the node alive
+    Interval range;
+  };
+  /// Ranges of atoms cached since the last change of facts or definitions, by counts_limits_ and weighs_facts_.
+  mutable std::unordered_map<const ir::Node*, KnownRange> known_ranges_[4];
+  void forget_ranges();
   void forget_forms();
 };
 

@@ -56,6 +56,18 @@ bool IndexMath::is_same_on_host(const Expr& e, bool is_sum) const {
 }
 
 Interval IndexMath::atom_range(const Expr& atom) const {
+  // An atom's range asks for those of its arguments, theirs for those of their own: without the cache the time doubles with
+  // each level.
+  auto& known = known_ranges_[(counts_limits_ ? 2 : 0) + (weighs_facts_ ? 1 : 0)];
+  if (const auto found = known.find(atom.get()); found != known.end()) return found->second.range;
+  const Interval result = new_range(atom);
+  constexpr size_t kMostKnown = 1024;
+  if (known.size() >= kMostKnown) known.clear();
+  known.emplace(atom.get(), KnownRange{atom, result});
+  return result;
+}
+
+Interval IndexMath::new_range(const Expr& atom) const {
   const Interval known = known_range(atom);
   if (!counts_limits_) return known;
   const Interval limited = intersect(known, limits_of(atom->type));
