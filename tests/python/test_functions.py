@@ -10,6 +10,7 @@ import pytest
 import tessera
 from calls import OPS, WORDS, Call
 from tessera import _core
+from tessera._overloads import OverloadRules
 
 
 def expected_parameters(op):
@@ -67,6 +68,15 @@ def test_results_are_the_outputs_and_accumulators(name):
             assert all(type(item) is np.ndarray for item in value)
         else:
             assert type(value) is np.ndarray
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_torch_can_ask_for_every_result(name):
+    # Without torch: an op that the rules cannot name makes `import tessera.torch` fail for all of them.
+    op = next(op for op in tessera.ops() if op.name == name)
+    overloads = OverloadRules(op).overloads()
+    assert len({o.name for o in overloads}) == len(overloads)
+    assert {t.name for t in op.results} == {r for o in overloads for r in (*o.returned, *o.written)}
 
 
 def test_outputs_that_were_not_asked_for_are_none():

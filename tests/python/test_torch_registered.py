@@ -61,6 +61,8 @@ def arguments_of(op, overload, tensors, params):
     positional = tuple(copy_of(tensors[t.name]) for t in rules.required)
     omitted = set() if overload.written else set(rules.comes_with.values()) - set(overload.needs)
     named = {t.name: copy_of(tensors[t.name]) for t in rules.optional if t.name in tensors and t.name not in omitted}
+    if (omitted & set(tensors) or any(overload.constants.values())) and not is_call(op, tensors, omitted, {**params, **overload.constants}):
+        return None
     named |= {name: value for name, value in params.items() if name not in overload.constants}
     if overload.written:
         given = {name: value for name, value in tensors.items() if name not in {t.name for t in rules.accumulators}}
@@ -73,6 +75,15 @@ def arguments_of(op, overload, tensors, params):
                 if name in {t.name for t in rules.accumulators} and name not in tensors:
                     named[name].zero_()
     return positional, named
+
+
+def is_call(op, tensors, omitted, params):
+    """False where a parameter of the example needs what is omitted, or contradicts what the overload asks for."""
+    try:
+        public_call(op, {name: value for name, value in tensors.items() if name not in omitted}, params)
+    except tessera.ArgumentError:
+        return False
+    return True
 
 
 def has_unknown_size(op, tensors, params, results):

@@ -44,6 +44,16 @@ if hasattr(torch, "float4_e2m1fn_x2"):
 _DTYPES = {word: dtype for dtype, word in reversed(WORDS.items())}
 
 
+def _moe_rows(scope: dict[str, Extent]) -> Extent:
+    pairs, alignment = scope["T"] * scope["K"], scope["alignment"]
+    bound = pairs + (alignment - 1) * torch.sym_min(pairs, scope["num_experts"])
+    return scope["num_rows"] or bound // alignment * alignment
+
+
+# Extents that the table leaves to a function of the library.
+_FUNCTIONS: dict[tuple[str, str], Callable[[dict[str, Extent]], Extent]] = {("moe_plan", "P"): _moe_rows}
+
+
 def fake_outputs(op: Op, given: dict[str, Any], params: dict[str, Any]) -> dict[str, Any]:
     """The outputs of a call as new fake tensors by name, lists of them for lists.
 
@@ -67,7 +77,8 @@ def fake_outputs(op: Op, given: dict[str, Any], params: dict[str, Any]) -> dict[
 
 class _Call:
     def __init__(self, op: Op, given: dict[str, Any], params: dict[str, Any]) -> None:
-        self.op, self.params = op, params
+        self.op = op
+        self.params = {p.name: p.default for p in op.params if p.default is not None} | params
         self.given = {name: value for name, value in given.items() if value is not None}
         self.tensors = [t for v in self.given.values() for t in (v if isinstance(v, (list, tuple)) else [v])]
         self.device = self.tensors[0].device
@@ -80,7 +91,7 @@ class _Call:
             equal = [symbol for symbol in self.bound if self.symbols[symbol] == hint]
             if self._probe(equal):
                 self.bound -= set(equal)
-        self.scope: dict[str, Extent] = {n: v for n, v in params.items() if isinstance(v, int)}
+        self.scope: dict[str, Extent] = {n: v for n, v in self.params.items() if isinstance(v, int)}
         self.leading: dict[str, Sequence[Extent]] = {}
         self.matrices: list[tuple[Extent, Extent]] = []
         for tensor in op.arguments:
@@ -150,6 +161,8 @@ class _Call:
 
     def _evaluate(self, text: str) -> list[Extent]:
         """The value of an expression of the table, if its names are known."""
+        if (self.op.name, text) in _FUNCTIONS:
+            return [_FUNCTIONS[self.op.name, text](self.scope)]
         code = _code(text)
         if code is None or not set(code.co_names) <= self.scope.keys():
             return []

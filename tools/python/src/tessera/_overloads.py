@@ -2,7 +2,7 @@
 
   tessera::OP             the outputs that are always there, and new accumulators
   tessera::OP.saving      the outputs that `save_for_backward` asks for too
-  tessera::OP.save_NAME   the output NAME that a parameter `save_NAME` asks for too
+  tessera::OP.FLAG        the outputs that a boolean parameter FLAG asks for too, as save_NAME or output_final_state
   tessera::OP.WORD        the outputs that a parameter of the words none and WORD asks for by WORD too
   tessera::OP.NAME        the outputs and accumulators that come with the optional input NAME too
   tessera::OP.acc         adds to given accumulators, returns the other outputs
@@ -57,10 +57,10 @@ class OverloadRules:
         self.optional = [t for t in op.arguments if t.optional and not t.accumulate]
         self.accumulators = [t for t in op.arguments if t.accumulate]
         self.outputs = [t for t in op.results if not t.accumulate]
-        self.flags = [p.name for p in op.params if p.type == "bool" and p.name.startswith("save_")]
         inputs = {t.name for t in self.optional}
         optional = [t for t in op.results if t.optional]
         rules = {t.presence for t in optional}
+        self.flags = [p.name for p in op.params if p.type == "bool" and (p.name.startswith("save_") or p.name in rules)]
         # Parameters that are none or one word, as format = e4m3, are flags with a value of their own.
         self.words = {p.name: word for p in op.params for word in _only_word(p) if f"{p.name} = {word}" in rules}
         self.flags += self.words
