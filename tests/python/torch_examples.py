@@ -5,6 +5,7 @@ import ctypes
 import torch
 
 import tessera
+from calls import FILLING
 from tessera import _core
 
 DTYPES = {
@@ -19,10 +20,6 @@ DTYPES = {
     "i64": torch.int64,
     "bool": torch.bool,
 }
-
-# Flags without which an op leaves elements as they are in memory: nothing to compare.
-FILLING = {"clean", "fill_padding"}
-
 
 def tensor_of(word, shape, strides, values, device, seed):
     """A tensor of the values, or of random ones that no op refuses."""
