@@ -102,6 +102,17 @@ std::vector<ir::Expr> divisors_of(const ir::VarRef& index, const ir::Body& body)
 
 }  // namespace
 
+std::vector<PersistentLoop> persistent_loops(const ir::Kernel& kernel) {
+  std::vector<const ir::Stmt*> found;
+  add_persistent(kernel.body, found);
+  std::vector<PersistentLoop> loops;
+  for (const ir::Stmt* stmt : found) {
+    const auto& loop = std::get<ir::Loop>(stmt->node);
+    loops.push_back({loop.extents[0], loop.step, divisors_of(loop.vars[0], loop.body), stmt->loc});
+  }
+  return loops;
+}
+
 void check_finished(const ir::Kernel& kernel) {
   if (!kernel.grid.empty()) return;
   throw Error({.kind = ErrorKind::program,
@@ -177,14 +188,9 @@ ArgumentBinder::ArgumentBinder(std::string op, const ir::Kernel& kernel, Author 
     }
   }
   for (const ir::Expr& extent : kernel.grid) grid_.emplace_back(extent, slot_of);
-  std::vector<const ir::Stmt*> persistent;
-  add_persistent(kernel.body, persistent);
-  for (const ir::Stmt* stmt : persistent) {
-    const auto& loop = std::get<ir::Loop>(stmt->node);
-    Walk walk{HostExpr(loop.extents[0], slot_of), HostExpr(loop.step, slot_of), {}, stmt->loc};
-    for (const ir::Expr& divisor : divisors_of(loop.vars[0], loop.body)) {
-      walk.divisors.emplace_back(divisor, slot_of);
-    }
+  for (const PersistentLoop& loop : persistent_loops(kernel)) {
+    Walk walk{HostExpr(loop.tiles, slot_of), HostExpr(loop.step, slot_of), {}, loop.loc};
+    for (const ir::Expr& divisor : loop.divisors) walk.divisors.emplace_back(divisor, slot_of);
     walks_.push_back(std::move(walk));
   }
   streamed_ = streamed_tensor(kernel);

@@ -35,6 +35,14 @@ struct Binding {
   bool empty = false;  // nothing to do: a grid extent is 0 or every output is empty
 };
 
+/// A persistent loop with an index of i32: the kernel counts its tiles and steps over them in i32.
+struct PersistentLoop {
+  ir::Expr tiles, step;
+  std::vector<ir::Expr> divisors;  // that take the number of a tile apart
+  SourceLoc loc;
+};
+std::vector<PersistentLoop> persistent_loops(const ir::Kernel& kernel);
+
 /// Throws a program error for an ir::Kernel that no Builder has finished.
 void check_finished(const ir::Kernel& kernel);
 
@@ -108,10 +116,10 @@ class ArgumentBinder {
     bool is_index = false;  // an extent, more than a dim, that i32 indices must reach
   };
 
-  /// A persistent loop: the kernel counts its tiles and steps over them in i32.
+  /// A PersistentLoop.
   struct Walk {
     HostExpr tiles, step;
-    std::vector<HostExpr> divisors;  // that take the number of a tile apart
+    std::vector<HostExpr> divisors;
     SourceLoc loc;
   };
 

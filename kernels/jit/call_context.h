@@ -14,16 +14,13 @@
 #include "dsl/base/target.h"
 #include "kernels/jit/target.h"
 
-namespace tessera::runtime {
-struct KernelRequest;
-}
-
 namespace tessera::kernels::jit {
 
 class CallTimer;
 class CountScope;
 class PlanBuilder;
 class TuneScope;
+struct DryLaunch;
 struct NotedLaunch;
 
 /// How far calls go, and who hears of their launches.
@@ -31,9 +28,9 @@ struct CallMode {
   enum class Until {
     done,      // run
     prepared,  // compile and load, launch nothing
-    named      // only list the kernels
+    named      // only list the launches
   } until = Until::done;
-  std::vector<runtime::KernelRequest>* named = nullptr;    // gets the list
+  std::vector<DryLaunch>* named = nullptr;                 // gets the list
   PlanBuilder* plan = nullptr;                             // gets the launches, for a LaunchPlan
   const std::function<void(NotedLaunch)>* note = nullptr;  // called before each launch
   std::stop_token stop = {};                               // cancels compiles

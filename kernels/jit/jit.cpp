@@ -17,6 +17,7 @@
 #include "kernels/jit/argument_binder.h"
 #include "kernels/jit/call_context.h"
 #include "kernels/jit/count_scope.h"
+#include "kernels/jit/dry_launch.h"
 #include "kernels/jit/lower_kernel.h"
 #include "kernels/jit/op_table.h"
 #include "kernels/jit/plan_builder.h"
@@ -305,7 +306,11 @@ void run_kernel(const CallContext& context, const Identity& identity,
   Binding binding = binder.bind(arguments.tensors(), arguments.scalars());
   if (binding.empty) return;  // nothing to compile
   if (is_named_only) {
-    context.mode.named->push_back(request_for(context, identity, kernel));
+    const std::span<const TensorView> tensors = arguments.tensors();
+    context.mode.named->push_back({request_for(context, identity, kernel),
+                                   kernel,
+                                   binding,
+                                   {tensors.begin(), tensors.end()}});
     return;
   }
   const runtime::StoreLater after_the_launch;

@@ -7,6 +7,7 @@
 #include "codegen/lower.h"
 #include "dsl/base/error.h"
 #include "kernels/jit/call_context.h"
+#include "kernels/jit/dry_launch.h"
 #include "kernels/jit/plan_builder.h"
 #include "runtime/parallel.h"
 
@@ -44,9 +45,15 @@ LaunchPlan plan(std::span<const TensorView> tensors, const std::function<void()>
 
 std::vector<runtime::KernelRequest> kernels_needed(const std::function<void()>& call) {
   std::vector<runtime::KernelRequest> requests;
-  const CallModeScope scope({.until = CallMode::Until::named, .named = &requests});
-  call();
+  for (DryLaunch& launch : launches_needed(call)) requests.push_back(std::move(launch.request));
   return requests;
+}
+
+std::vector<DryLaunch> launches_needed(const std::function<void()>& call) {
+  std::vector<DryLaunch> launches;
+  const CallModeScope scope({.until = CallMode::Until::named, .named = &launches});
+  call();
+  return launches;
 }
 
 std::string cuda_text(const ir::Kernel& kernel, Target target) {
