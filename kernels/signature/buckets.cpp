@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <set>
@@ -22,21 +23,6 @@ constexpr int64_t kMostTokens = int64_t{1} << 31;
 constexpr uintptr_t kLargestAlignment = 256;  // no kernel asks for more
 
 FirstUse<std::set<std::string>> g_recorded;
-
-/// Sets one word of a case, which the case may have left out.
-std::string with(const std::string& text, const std::string& symbol, int64_t value) {
-  const std::string changed = fmt::format("{}={}", symbol, value);
-  std::istringstream words(text);
-  std::vector<std::string> all;
-  bool is_there = false;
-  for (std::string word; words >> word;) {
-    const bool is_it = word.starts_with(symbol + "=");
-    is_there = is_there || is_it;
-    all.push_back(is_it ? changed : word);
-  }
-  if (!is_there) all.push_back(changed);
-  return fmt::format("{}", fmt::join(all, " "));
-}
 
 /// The extents of the op's inputs that count tokens: rows, and positions of rows.
 std::vector<std::string> token_symbols(const Signature& signature) {
@@ -59,6 +45,26 @@ std::string token_symbol(const BucketRule& rule) {
   internal_error(fmt::format("a bucket of '{}', which names no tokens", rule.of.text()));
 }
 
+/// The first token count of each bucket but the first one.
+std::vector<int64_t> first_tokens(const ParsedOp& op, const std::string& text,
+                                  const BucketRule& rule) {
+  const std::string symbol = token_symbol(rule);
+  const auto size = [&](int64_t tokens) {
+    return rule.of.integer(Case(op, case_with(text, symbol, tokens)));
+  };
+  std::vector<int64_t> firsts;
+  for (const int64_t first : rule.at) {
+    int64_t below = 0, tokens = kMostTokens;  // size(below) < first <= size(tokens)
+    if (size(tokens) < first) continue;
+    while (tokens - below > 1) {
+      const int64_t middle = below + (tokens - below) / 2;
+      (size(middle) < first ? below : tokens) = middle;
+    }
+    firsts.push_back(tokens);
+  }
+  return firsts;
+}
+
 /// The largest power of two that divides the address of a tensor; 0 for kLargestAlignment and more,
 /// and for null.
 uintptr_t misalignment(const TensorView& view) {
@@ -79,25 +85,49 @@ bool is_new(const std::string& op, const std::string& text, const Tensors& tenso
 std::vector<std::string> cases_of_buckets(const ParsedOp& op, const std::string& text) {
   std::vector<std::string> cases;
   for (const std::string& symbol : token_symbols(op.signature)) {
-    cases.push_back(with(text, symbol, 0));
+    cases.push_back(case_with(text, symbol, 0));
   }
   for (const BucketRule& rule : op.signature.buckets) {
     const std::string symbol = token_symbol(rule);
-    const auto size = [&](int64_t tokens) {
-      return rule.of.integer(Case(op, with(text, symbol, tokens)));
-    };
-    cases.push_back(with(text, symbol, 1));
-    for (const int64_t first : rule.at) {
-      int64_t below = 0, tokens = kMostTokens;  // size(below) < first <= size(tokens)
-      if (size(tokens) < first) continue;
-      while (tokens - below > 1) {
-        const int64_t middle = below + (tokens - below) / 2;
-        (size(middle) < first ? below : tokens) = middle;
-      }
-      cases.push_back(with(text, symbol, tokens));
+    cases.push_back(case_with(text, symbol, 1));
+    for (const int64_t tokens : first_tokens(op, text, rule)) {
+      cases.push_back(case_with(text, symbol, tokens));
     }
   }
   return cases;
+}
+
+std::optional<TokenBucket> bucket_of(const ParsedOp& op, const std::string& text,
+                                     const std::string& symbol) {
+  const std::vector<std::string> symbols = token_symbols(op.signature);
+  if (std::find(symbols.begin(), symbols.end(), symbol) == symbols.end()) return std::nullopt;
+  const int64_t tokens = Case(op, text)[symbol];
+  TokenBucket bucket{1, kMostTokens};
+  for (const BucketRule& rule : op.signature.buckets) {
+    if (token_symbol(rule) != symbol) continue;
+    for (const int64_t first : first_tokens(op, text, rule)) {
+      if (first <= tokens) {
+        bucket.first = std::max(bucket.first, first);
+      } else {
+        bucket.last = std::min(bucket.last, first - 1);
+      }
+    }
+  }
+  return bucket;
+}
+
+std::string case_with(const std::string& text, const std::string& symbol, int64_t value) {
+  const std::string changed = fmt::format("{}={}", symbol, value);
+  std::istringstream words(text);
+  std::vector<std::string> all;
+  bool is_there = false;
+  for (std::string word; words >> word;) {
+    const bool is_it = word.starts_with(symbol + "=");
+    is_there = is_there || is_it;
+    all.push_back(is_it ? changed : word);
+  }
+  if (!is_there) all.push_back(changed);
+  return fmt::format("{}", fmt::join(all, " "));
 }
 
 void record_buckets(const Call& call, const Tensors& tensors) {
@@ -106,7 +136,7 @@ void record_buckets(const Call& call, const Tensors& tensors) {
   jit::record(table.name, call.device(), [&] {
     const std::string text = case_text(call);
     std::string key = text;
-    for (const std::string& symbol : token_symbols(op.signature)) key = with(key, symbol, 0);
+    for (const std::string& symbol : token_symbols(op.signature)) key = case_with(key, symbol, 0);
     if (!is_new(table.name, key, tensors)) return;
     std::vector<std::string> all = cases_of_buckets(op, text);
     all.push_back(text);
