@@ -5,6 +5,7 @@
 //   example_05_own_kernels show rmsnorm              its CUDA; --stage ir, layout, ptx, explain, ...
 //   example_05_own_kernels bench rmsnorm             on a GPU, beside a copy of as many bytes
 //   example_05_own_kernels compile rmsnorm --out rmsnorm.tsb
+//   example_05_own_kernels compile rmsnorm --format c --out src      as C, for a program without Tessera
 //   example_05_own_kernels run rmsnorm -p eps=1e-6 --in x.safetensors --out y.safetensors
 #include <tessera/dsl/builder.h>
 #include <tessera/tools/lib/own_kernel.h>

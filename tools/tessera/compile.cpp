@@ -1,4 +1,5 @@
-// tessera compile: a bundle of kernels, made where a compiler is, for machines where none is.
+// tessera compile: a bundle of kernels, made where a compiler is, for machines where none is; or the kernels of a call as C,
+// for programs without Tessera.
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -13,6 +14,7 @@
 #include "runtime/options.h"
 #include "runtime/parallel.h"
 #include "runtime/runtime.h"
+#include "tools/lib/c_export/c_export.h"
 #include "tools/lib/calls/op_choice.h"
 #include "tools/lib/images/bundle_maker.h"
 #include "tools/lib/own_kernel.h"
@@ -23,7 +25,7 @@ namespace tessera::tools {
 namespace {
 
 struct CompileOptions {
-  std::string op, specs, arch = "sm_90a", gpu, out;
+  std::string op, specs, arch = "sm_90a", gpu, out, format = "bundle", case_of, free, name;
   int jobs = 0;
 };
 
@@ -65,17 +67,55 @@ void warn_about_other_programs(const std::vector<Wanted>& wanted) {
   }
 }
 
-int compile(const CompileOptions& options) {
-  const std::vector<runtime::Target> targets =
-      reading_arguments([&] { return parse_targets(options.arch); });
+int num_jobs(const CompileOptions& options) {
+  return options.jobs > 0 ? options.jobs
+                          : runtime::num_jobs(runtime::Runtime::instance().options());
+}
+
+/// The one op of --format c.
+const kernels::OpInfo& exported_op(const CompileOptions& options) {
+  const auto chosen = choose_ops(program_ops(), options.op);
+  if (chosen.size() == 1 && chosen[0]->name == options.op && options.specs.empty()) {
+    return *chosen[0];
+  }
+  throw Error({.kind = ErrorKind::argument,
+               .what = "--format c takes one op",
+               .argument = "op",
+               .expected = "the name of an op, and no --specs",
+               .got = options.op.empty() ? "none" : fmt::format("'{}'", options.op)});
+}
+
+int compile_to_c(const CompileOptions& options, const std::vector<runtime::Target>& targets) {
+  const kernels::OpInfo& op = reading_arguments([&]() -> auto& { return exported_op(options); });
+  CExportOptions of_export{options.name, options.case_of, options.free, targets};
+  of_export.jobs = num_jobs(options);
+  if (!options.gpu.empty()) {
+    of_export.model = reading_arguments([&] { return tuned_model(options.gpu); });
+  }
+  const std::string path =
+      fmt::format("{}/{}", options.out, options.name.empty() ? op.name : options.name);
+  for (const char* ending : {".h", ".c"}) {
+    reading_arguments([&] { check_replaceable(path + ending); });
+  }
+  AtomicFile header(path + ".h"), source(path + ".c");
+  const CFiles files = export_c(op, of_export);
+  header.write(files.header);
+  source.write(files.source);
+  header.commit();
+  source.commit();
+  return print(fmt::format("{0}.h, {0}.c: {1} kernels for {2} target{3}\n", path, files.num_kernels,
+                           targets.size(), targets.size() == 1 ? "" : "s"))
+             ? kOk
+             : kFailed;
+}
+
+int compile_to_bundle(const CompileOptions& options, const std::vector<runtime::Target>& targets) {
   const std::vector<Wanted> wanted = reading_arguments([&] { return wanted_by(options, targets); });
   warn_about_other_programs(wanted);
-  const int jobs =
-      options.jobs > 0 ? options.jobs : runtime::num_jobs(runtime::Runtime::instance().options());
   // A bundle that a group or others could write would not be used.
   AtomicFile out(options.out, S_IWGRP | S_IWOTH);
   std::mutex mutex;
-  Compiled compiled = compile_all(wanted, jobs, [&](size_t done, size_t total) {
+  Compiled compiled = compile_all(wanted, num_jobs(options), [&](size_t done, size_t total) {
     const std::lock_guard lock(mutex);
     show_progress(fmt::format("{} of {} kernels", done, total));
   });
@@ -98,24 +138,63 @@ int compile(const CompileOptions& options) {
              : kFailed;
 }
 
+/// Throws for an option that only --format c has.
+void check_bundle_options(const CompileOptions& options) {
+  for (const auto& [name, value] :
+       {std::pair("case-of", &options.case_of), std::pair("free", &options.free),
+        std::pair("name", &options.name)}) {
+    if (value->empty()) continue;
+    throw Error({.kind = ErrorKind::argument,
+                 .what = fmt::format("--{} goes with --format c", name),
+                 .argument = name,
+                 .expected = "no such option for a bundle",
+                 .got = fmt::format("'{}'", *value)});
+  }
+}
+
+int compile(const CompileOptions& options) {
+  const std::vector<runtime::Target> targets =
+      reading_arguments([&] { return parse_targets(options.arch); });
+  if (options.format == "c") return compile_to_c(options, targets);
+  reading_arguments([&] { check_bundle_options(options); });
+  return compile_to_bundle(options, targets);
+}
+
 }  // namespace
 
 void add_compile(CLI::App& app, Command& command) {
   auto options = std::make_shared<CompileOptions>();
   CLI::App* sub =
-      app.add_subcommand("compile", "kernels ahead of time into a bundle, no GPU needed");
+      app.add_subcommand("compile", "kernels ahead of time into a bundle or C, no GPU needed");
   sub->footer(
       "Examples:\n"
       "  tessera compile all --arch sm_90a,sm_100a --out kernels.tsb\n"
       "  tessera compile --specs recorded.jsonl --out kernels.tsb\n"
-      "  tessera compile all --gpu H200 --out kernels.tsb");
+      "  tessera compile all --gpu H200 --out kernels.tsb\n"
+      "  tessera compile transpose --format c --case-of \"R=64 C=128 x=bf16\" --out src\n"
+      "  tessera compile per_token_cast --format c --free T --arch sm_80,sm_90a --out src");
   sub->add_option("op", options->op, "an op, a family or all (default, unless --specs)");
   sub->add_option("--specs", options->specs, "the kernels that TESSERA_RECORD wrote to this file");
   sub->add_option("--arch", options->arch, "targets with commas between (default sm_90a)");
   sub->add_option(
       "--gpu", options->gpu,
       "with the tile sizes that `tessera tune` stored for this model (part of its name)");
-  sub->add_option("--out", options->out, "the bundle")->required();
+  sub->add_option("--out", options->out,
+                  "the bundle; with --format c the folder of NAME.h and NAME.c")
+      ->required();
+  sub->add_option(
+         "--format", options->format,
+         "bundle (default), or c: the launches of one call as a header and a source, which need "
+         "nothing of Tessera")
+      ->check(CLI::IsMember({"bundle", "c"}));
+  sub->add_option(
+      "--case-of", options->case_of,
+      "with --format c: the call, \"T=100 H=7168 x=bf16\" (default: the op's first example)");
+  sub->add_option(
+      "--free", options->free,
+      "with --format c: T or P, the number of tokens that the function takes any value of");
+  sub->add_option("--name", options->name,
+                  "with --format c: of the function and the files (default: that of the op)");
   sub->add_option("-j,--jobs", options->jobs, "compiles side by side (default TESSERA_JOBS)")
       ->check(CLI::Range(1, 256));
   sub->callback([options, &command] { command = [options] { return compile(*options); }; });
