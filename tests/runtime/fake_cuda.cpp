@@ -98,15 +98,18 @@ cu::Result get_stream_context(cu::Stream, cu::Context* context) {
 cu::Result load_function(cu::Function) {
   return ++g_state->num_functions_loaded, 0;
 }
-cu::Result load_data(cu::Library*, const void*, int*, void**, unsigned, int*, void**, unsigned) {
+// The address of the code stands for library, kernel and function.
+cu::Result load_data(cu::Library* library, const void* code, int*, void**, unsigned, int*, void**,
+                     unsigned) {
   ++g_state->num_loads;
+  *library = reinterpret_cast<cu::Library>(const_cast<void*>(code));
   return g_state->num_refused_loads-- > 0 ? g_state->load_result : 0;
 }
-cu::Result get_kernel(cu::Kernel*, cu::Library, const char*) {
-  return 0;
+cu::Result get_kernel(cu::Kernel* kernel, cu::Library library, const char*) {
+  return *kernel = reinterpret_cast<cu::Kernel>(library), 0;
 }
-cu::Result get_function(cu::Function*, cu::Kernel) {
-  return 0;
+cu::Result get_function(cu::Function* function, cu::Kernel kernel) {
+  return *function = reinterpret_cast<cu::Function>(kernel), 0;
 }
 cu::Result get_kernel_attribute(int* value, cu::FunctionAttribute, cu::Kernel, cu::Device) {
   return *value = 16, 0;
@@ -130,8 +133,9 @@ cu::Result stream_id(cu::Stream, unsigned long long* id) {
 cu::Result allocate(cu::DevicePtr* pointer, size_t) {
   return *pointer = 0x10000, g_state->allocate_result;
 }
-cu::Result launch(const cu::LaunchConfig* config, cu::Function, void** arguments, void**) {
+cu::Result launch(const cu::LaunchConfig* config, cu::Function function, void** arguments, void**) {
   ++g_state->num_launches;
+  g_state->launched = function;
   if (g_state->on_launch) g_state->on_launch(*config, arguments);
   g_state->grid[0] = config->grid_x;
   g_state->grid[1] = config->grid_y;
@@ -180,6 +184,7 @@ cu::Result encode_tensor_map(void* map, int dtype, unsigned rank, void* at,
     if (d > 0) text += fmt::format(" every {}", strides[d - 1]);
   }
   text += fmt::format(", {} {} {}", interleave, swizzle, outside);
+  g_state->tensor_maps.push_back(text);
   std::memset(map, 0x5A, 128);
   return g_state->tensor_map_result;
 }

@@ -27,6 +27,7 @@ struct FakeState {
   std::string missing_function;            // cuGetProcAddress does not know it
   int load_result = 0;                     // of cuLibraryLoadData...
   std::atomic<int> num_refused_loads = 0;  // ...for so many calls; then it works
+  const void* launched = nullptr;          // the code that was loaded, of the last launch
   int launch_result = 0;
   std::function<void(const runtime::cu::LaunchConfig&, void** arguments)> on_launch;
   int device_of_streams = 0;  // of every stream but the default ones
@@ -50,6 +51,7 @@ struct FakeState {
   int max_clusters = 1;                         // that fit the device
   std::vector<std::pair<int, int>> attributes;  // set on kernels, with their values
   std::string tensor_map;                       // the last one that was encoded, as text
+  std::vector<std::string> tensor_maps;         // all of them
   int tensor_map_result = 0;                    // of cuTensorMapEncodeTiled
 
   // NVRTC

@@ -5,6 +5,7 @@
 //   ```cpp from: FILE       a part of an example, which has a test of its own
 //   ```cpp                  a whole program of examples, or includes
 //   ```sh                   run in a folder that looks like the repository
+//   ```c                    built and called by cli_c_export_test.cpp
 //   ```python               run by tests/python/test_pages.py
 //   ```cmake, ```json       parsed
 //   ```dockerfile           its packages are those of tools/setup.sh
@@ -233,8 +234,8 @@ TEST_CASE("CMake and JSON blocks of pages are well-formed (U50)", "[pages]") {
 }
 
 TEST_CASE("every code block of a page has a language that a test knows, or none (U50)", "[pages]") {
-  static const std::set<std::string> known = {"",      "cpp",  "sh",        "python",
-                                              "cmake", "json", "dockerfile"};
+  static const std::set<std::string> known = {"",       "c",     "cpp",  "sh",
+                                              "python", "cmake", "json", "dockerfile"};
   for (const Page& page : pages()) {
     for (const CodeBlock& block : page.blocks) {
       CAPTURE(block.page, block.line, block.language);
