@@ -62,10 +62,23 @@ struct Lowering {
   } notes;
 };
 
+/// The kernel as the passes get it: with the marks of one block, among them those of the waits for rings, or with none.
+ir::Kernel prepared(ir::Kernel kernel) {
+  if (kernel.marked_block) {
+    kernel.marks.emplace_back(kWaitMark);
+  } else {
+    ir::drop_marks(kernel.body);
+    kernel.marks.clear();
+  }
+  return kernel;
+}
+
 void run_lower_tiles(Lowering& l) {
   LoweredTiles tiles = lower_tiles(l.kernel, l.layouts);
   l.program = std::move(tiles.program);
   l.program.target = l.target;
+  l.program.marks = l.kernel.marks;
+  l.program.marked_block = l.kernel.marked_block;
   l.uniform = std::move(tiles.uniform);
   l.notes.accesses = std::move(tiles.notes);
   l.notes.roles = std::move(tiles.roles);
@@ -168,9 +181,9 @@ bool run(std::span<const Pass> passes, Lowering& state, std::string_view last = 
 
 Lowering run_passes(const ir::Kernel& kernel, Target target) {
   Lowering result;
-  result.kernel = kernel;
+  result.kernel = prepared(kernel);
   result.target = target;
-  if (verifies) verify(kernel, kRecorded, "recording");
+  if (verifies) verify(result.kernel, kRecorded, "recording");
   run(kPasses, result);
   return result;
 }
@@ -218,7 +231,7 @@ std::vector<std::string_view> pass_names() {
 
 void for_each_pass(const ir::Kernel& kernel, const SeePass& see, Target target) {
   Lowering state;
-  state.kernel = kernel;
+  state.kernel = prepared(kernel);
   state.target = target;
   see(0, "recorded", ir::to_string(kernel));
   int number = 0;
@@ -237,7 +250,7 @@ std::string text_after(const ir::Kernel& kernel, std::string_view pass, Target t
                  .code = "UNKNOWN_PASS"});
   }
   Lowering state;
-  state.kernel = kernel;
+  state.kernel = prepared(kernel);
   state.target = target;
   if (!run(kPasses, state, pass)) run(kFinishingPasses, state, pass);
   return text_of(state);

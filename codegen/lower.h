@@ -16,6 +16,9 @@ namespace tessera::codegen {
 /// line) for what cannot be lowered. Deterministic: the same kernel gives the same program in any process.
 Program lower(const ir::Kernel& kernel, Target target = {});
 
+/// The name of the marks (ir::Print) of waits for a stage of a ring.
+inline constexpr const char* kWaitMark = "wait";
+
 /// The program as the GPU runs it: without the executor's checks and without dead code, with loads
 /// inlined and with unroll factors and conversion widths chosen. cuda::emit() begins with it.
 Program finish(Program program);

@@ -283,6 +283,9 @@ class Printer {
   void print(const Print& node) {
     std::vector<std::string> args;
     for (const Expr& arg : node.args) args.push_back(text(arg));
+    if (node.is_mark()) {
+      return line(fmt::format("mark {} \"{}\"", node.begins() ? "begin" : "end", node.text));
+    }
     line(fmt::format("print \"{}\" ({})", node.text, fmt::join(args, ", ")));
   }
   void print(const Dependency& node) {

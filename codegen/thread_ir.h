@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -371,8 +372,10 @@ struct Program {
   std::vector<VarRef> blocks;
   int threads = 128;
   int min_blocks_per_sm = 0;
-  int cluster = 1;           // blocks along x
-  bool cooperative = false;  // its blocks wait for each other: all of them run at once
+  int cluster = 1;                 // blocks along x
+  bool cooperative = false;        // its blocks wait for each other: all of them run at once
+  std::vector<std::string> marks;  // names: see ir::Print
+  std::optional<int64_t> marked_block = {};  // see ir::Kernel
   int64_t shared_bytes = 0;
   std::vector<ArrayRef> shared;  // arrays of the arena
   Body body;

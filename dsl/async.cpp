@@ -115,6 +115,12 @@ void Builder::return_if(Arg condition, SourceLoc loc) {
     recorder_->fail("RETURN_IN_PARALLEL", "return_if() for one iteration of a parallel loop", loc,
                     {}, {}, "put what the iteration does into k.if_");
   }
+  if (!recorder_->marks.empty()) {
+    recorder_->fail("MARK",
+                    fmt::format("mark \"{}\" begins and does not end", recorder_->marks.back()),
+                    loc, "a body that stays in the kernel", "k.return_if in it",
+                    "leave before the mark, or put the work under k.if_");
+  }
   recorder_->add({ir::Return{test.expr()}, loc});
   ++recorder_->returns;
 }

@@ -618,6 +618,13 @@ class TESSERA_API Builder {
   /// Prints one line per thread to standard output; each {} stands for the next value.
   ///   k.if_(k.thread() == 0, [&] { k.print("row {}: {}", {row, sum}); });
   void print(std::string text, std::vector<Arg> values = {}, SourceLoc loc = SourceLoc::here());
+  /// Names what the statements of `body` do, for a picture of when each warp of a block does it: `tessera report
+  /// --timeline`, jit::TimelineScope. Costs nothing otherwise: the marks are dropped before the kernel is lowered, and
+  /// its CUDA text is the same without them. Marks nest. Each warp notes when its first lane begins and ends; work
+  /// that goes on in the background, as copies and products do, is not waited for. MARK for an empty name, more than
+  /// 100 names, a mark in a parallel loop, and a body that leaves its loop or the kernel.
+  ///   k.mark("softmax", [&] { ... });
+  void mark(std::string name, const std::function<void()>& body, SourceLoc loc = SourceLoc::here());
   /// Calls a CUDA device function.
   ///   static const ExternFunction half_down{.name = "__float2half_rz", ...};
   Value call(const ir::ExternFunction& function, std::vector<Arg> args,

@@ -1,4 +1,4 @@
-// Builder: assertions, printing, the author's CUDA functions, and programmatic dependent launch.
+// Builder: assertions, printing, marks, the author's CUDA functions, and programmatic dependent launch.
 
 #include <fmt/format.h>
 
@@ -9,6 +9,8 @@
 
 namespace tessera::dsl {
 namespace {
+
+constexpr int kMaxMarks = 100;  // an event is a byte on the GPU
 
 size_t count_places(const std::string& text) {
   size_t found = 0;
@@ -48,6 +50,35 @@ void Builder::print(std::string text, std::vector<Arg> values, SourceLoc loc) {
     r.check_in_scope(node.args.back(), loc);
   }
   r.add({std::move(node), loc});
+}
+
+void Builder::mark(std::string name, const std::function<void()>& body, SourceLoc loc) {
+  Recorder& r = *recorder_;
+  if (name.empty()) r.fail("MARK", "a mark without a name", loc, "a name", "\"\"");
+  if (r.parallel_depth > 0) {
+    r.fail("MARK", fmt::format("mark \"{}\" in a parallel loop", name), loc,
+           "a mark outside, where the threads of a warp are together", {},
+           "put the whole loop into the mark");
+  }
+  std::vector<std::string>& names = r.kernel.marks;
+  const auto known = std::find(names.begin(), names.end(), name);
+  const auto number = static_cast<int>(known - names.begin());
+  if (known == names.end()) names.push_back(name);
+  if (std::ssize(names) > kMaxMarks) {
+    r.fail("MARK", "a kernel has too many marks", loc, fmt::format("at most {} names", kMaxMarks),
+           fmt::format("{}", names.size()));
+  }
+  r.add({ir::Print{name, {}, 2 * number}, loc});
+  const int depth = r.depth();
+  r.marks.push_back(name);
+  body();
+  r.marks.pop_back();
+  if (r.depth() != depth) {
+    r.fail("MARK", fmt::format("mark \"{}\" begins and does not end", name), loc,
+           "a body that stays in its loop", "k.break_if in it",
+           "end the mark before k.break_if, or put the whole loop into it");
+  }
+  r.add({ir::Print{std::move(name), {}, 2 * number + 1}, loc});
 }
 
 Value Builder::call(const ir::ExternFunction& function, std::vector<Arg> args, SourceLoc loc) {

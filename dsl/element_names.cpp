@@ -134,7 +134,7 @@ void Recorder::note_writes(const ir::Stmt& stmt, int name) {
   } else if (const auto* gemm = std::get_if<ir::Gemm>(&stmt.node)) {
     note_write(gemm->c, 0, stmt.loc);
   }
-  has_effect = has_effect || std::holds_alternative<ir::Print>(stmt.node) ||
+  has_effect = has_effect || (std::holds_alternative<ir::Print>(stmt.node) && !ir::is_mark(stmt)) ||
                std::holds_alternative<ir::Assert>(stmt.node) ||
                std::holds_alternative<ir::ExternCall>(stmt.node);
 }

@@ -33,7 +33,8 @@ class Recorder {
   const ir::Roles::Role* role = nullptr;  // whose body is recorded
   std::vector<int> turns;                 // rings that are filled or taken around the statement
   int parallel_depth = 0;                 // parallel loops around the statement being recorded
-  int thread_depth = 0;  // conditions and bounds around it that use the thread index
+  int thread_depth = 0;            // conditions and bounds around it that use the thread index
+  std::vector<std::string> marks;  // around it, outer first
 
   /// Threads that run the statement being recorded: of the role, or of the block.
   int num_threads() const { return role != nullptr ? role->count : kernel.threads; }

@@ -4,11 +4,16 @@
 //   example_03_gemm 4096 cuda:0    4096 x 4096 x 4096 on a GPU, checked and timed
 //   example_03_gemm 4096 cuda:0 wide    the same by larger blocks, of 208 KiB of shared memory
 //   example_03_gemm 4096 cuda:0 roles    the same: one warp loads boxes, the copy engine stores them
+//   example_03_gemm 256 cpu timeline roles.svg    by roles in one block: when each of its warps does what
+#include <tessera/kernels/jit/timeline.h>
+#include <tessera/tools/lib/timeline.h>
 #include <tessera/tools/lib/trial.h>
 
 #include <cmath>
 #include <cstdlib>
 #include <exception>
+#include <fstream>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -53,8 +58,9 @@ ts::ir::Kernel gemm(const Shape& s) {
 }
 
 /// The same for n a multiple of 256 and depth of 64: one warp loads tiles, eight multiply them. Each block
-/// computes tile after tile, and loads the next one while it writes the last.
-ts::ir::Kernel gemm_by_roles() {
+/// computes tile after tile, and loads the next one while it writes the last. k.mark names the parts for a timeline and
+/// is nothing otherwise.
+ts::ir::Kernel gemm_by_roles(bool in_one_block = false) {
   constexpr int kRows = 128, kColumns = 256, kStep = 64;
   const ts::dsl::CopyOptions kByTensor = {.engine = ts::ir::Engine::tensor};
   ts::dsl::Builder k("gemm_bf16_by_roles");
@@ -62,7 +68,9 @@ ts::ir::Kernel gemm_by_roles() {
   auto depth = k.dim("depth", {.multiple_of = kStep});
   auto a = k.input("a", kBf16, {m, depth}), b = k.input("b", kBf16, {n, depth});
   auto c = k.output("c", kBf16, {m, n});
-  k.launch({k.device_blocks()}, {.threads = 256});
+  ts::dsl::Arg blocks = 1;
+  if (!in_one_block) blocks = k.device_blocks();
+  k.launch({blocks}, {.threads = 256});
   auto a_tile = k.shared(kBf16, {kRows, kStep}, "a_tile");
   auto b_tile = k.shared(kBf16, {kColumns, kStep}, "b_tile");
   auto c_tile = k.shared(kBf16, {kRows, kColumns}, "c_tile");
@@ -70,12 +78,16 @@ ts::ir::Kernel gemm_by_roles() {
   auto tile = [&](auto row, auto column) {
     k.fill(sum, 0.0f);
     k.pipelined(0, depth / kStep, {.stages = 3, .producer = true}, [&](auto s) {  // 48 KiB each
-      k.copy(a.tile({row * kRows, s * kStep}), a_tile, kByTensor);
-      k.copy(b.tile({column * kColumns, s * kStep}), b_tile, kByTensor);
-      k.gemm(a_tile, b_tile.transposed(), sum);
+      k.mark("load", [&] {
+        k.copy(a.tile({row * kRows, s * kStep}), a_tile, kByTensor);
+        k.copy(b.tile({column * kColumns, s * kStep}), b_tile, kByTensor);
+      });
+      k.mark("multiply", [&] { k.gemm(a_tile, b_tile.transposed(), sum); });
     });
-    k.copy(sum, c_tile);
-    k.copy(c_tile, c.tile({row * kRows, column * kColumns}), kByTensor);
+    k.mark("store", [&] {
+      k.copy(sum, c_tile);
+      k.copy(c_tile, c.tile({row * kRows, column * kColumns}), kByTensor);
+    });
   };
   k.persistent({m / kRows, n / kColumns}, tile, {.group = 8});
   return k.finish();
@@ -86,10 +98,18 @@ int main(int argc, char** argv) try {
   const std::string_view form = argc > 3 ? argv[3] : "";
   std::vector<ts::tools::TrialTensor> tensors = {
       {kBf16, {size, size}}, {kBf16, {size, size}}, {kBf16, {size, size}, true}};
-  ts::tools::run(form == "roles"  ? gemm_by_roles()
-                 : form == "wide" ? gemm(kWide)
-                                  : gemm(Shape{}),
+  std::optional<ts::kernels::jit::TimelineScope> timeline;
+  if (form == "timeline") timeline.emplace();
+  ts::tools::run(form == "timeline" ? gemm_by_roles(true)
+                 : form == "roles"  ? gemm_by_roles()
+                 : form == "wide"   ? gemm(kWide)
+                                    : gemm(Shape{}),
                  tensors, argc > 2 ? argv[2] : "cpu", 2 * std::pow(static_cast<double>(size), 3));
+  if (timeline) {
+    const ts::kernels::jit::Timeline& first = timeline->timelines().front();
+    fmt::print("{}", ts::tools::timeline_text(first));
+    if (argc > 4) std::ofstream(argv[4]) << ts::tools::timeline_picture(first);
+  }
   const std::vector<double>&a = tensors[0].values, &b = tensors[1].values;
   const bool ok = compare("c", tensors[2], 1, 7 * size + 13, [&](int64_t i, double& allowed) {
     const auto row = static_cast<size_t>(i / size * size),

@@ -356,24 +356,58 @@ void launch(const LoadedKernel& kernel, Grid grid, void** arguments, StreamHandl
   }
 }
 
+namespace {
+
+/// A variable of a kernel's text, read and cleared in a stream.
+class DeviceVariable {
+ public:
+  DeviceVariable(const LoadedKernel& kernel, const char* name, StreamHandle stream)
+      : driver_(*kernel.driver),
+        op_(kernel.image->op),
+        context_(driver_, kernel.device),
+        stream_(static_cast<cu::Stream>(stream)) {
+    driver_.check(driver_.call.get_library_global(&place_, &bytes_, kernel.code, name),
+                  "cuLibraryGetGlobal", op_);
+  }
+  size_t bytes() const { return bytes_; }
+  void read(void* to, size_t bytes) const {
+    driver_.check(
+        driver_.call.memcpy_async(reinterpret_cast<cu::DevicePtr>(to), place_, bytes, stream_),
+        "cuMemcpyAsync", op_);
+    driver_.check(driver_.call.stream_synchronize(stream_), "cuStreamSynchronize", op_);
+  }
+  void clear() const {
+    driver_.check(driver_.call.memset_async(place_, 0, bytes_, stream_), "cuMemsetD8Async", op_);
+    driver_.check(driver_.call.stream_synchronize(stream_), "cuStreamSynchronize", op_);
+  }
+
+ private:
+  const Driver& driver_;
+  const std::string& op_;
+  const ContextScope context_;
+  cu::Stream const stream_;
+  cu::DevicePtr place_ = 0;
+  size_t bytes_ = 0;
+};
+
+}  // namespace
+
 uint32_t take_variable(const LoadedKernel& kernel, const char* name, StreamHandle stream) {
-  const Driver& driver = *kernel.driver;
-  const std::string& op = kernel.image->op;
-  const ContextScope context(driver, kernel.device);
-  auto* const in = static_cast<cu::Stream>(stream);
-  cu::DevicePtr place = 0;
-  size_t bytes = 0;
+  const DeviceVariable variable(kernel, name, stream);
   uint32_t value = 0;
-  driver.check(driver.call.get_library_global(&place, &bytes, kernel.code, name),
-               "cuLibraryGetGlobal", op);
-  driver.check(
-      driver.call.memcpy_async(reinterpret_cast<cu::DevicePtr>(&value), place, sizeof(value), in),
-      "cuMemcpyAsync", op);
-  driver.check(driver.call.stream_synchronize(in), "cuStreamSynchronize", op);
-  if (value == 0) return 0;  // what other streams write meanwhile is reported by the next call
-  driver.check(driver.call.memset_async(place, 0, sizeof(value), in), "cuMemsetD8Async", op);
-  driver.check(driver.call.stream_synchronize(in), "cuStreamSynchronize", op);
+  variable.read(&value, sizeof value);
+  if (value != 0)
+    variable.clear();  // what other streams write meanwhile is reported by the next call
   return value;
+}
+
+std::vector<uint64_t> take_array(const LoadedKernel& kernel, const char* name,
+                                 StreamHandle stream) {
+  const DeviceVariable variable(kernel, name, stream);
+  std::vector<uint64_t> values(variable.bytes() / sizeof(uint64_t));
+  variable.read(values.data(), values.size() * sizeof(uint64_t));
+  variable.clear();
+  return values;
 }
 
 }  // namespace tessera::runtime

@@ -88,6 +88,11 @@ TESSERA_API void launch(const LoadedKernel& kernel, Grid grid, void** arguments,
 TESSERA_API uint32_t take_variable(const LoadedKernel& kernel, const char* name,
                                    StreamHandle stream);
 
+/// Waits for the work of `stream`, returns an array of 64-bit variables of the kernel's text and sets it to 0. Throws
+/// driver errors.
+TESSERA_API std::vector<uint64_t> take_array(const LoadedKernel& kernel, const char* name,
+                                             StreamHandle stream);
+
 /// Throws an argument error naming the axis unless every extent is within the device's limits.
 TESSERA_API void check_grid(const std::string& op, Grid grid);
 

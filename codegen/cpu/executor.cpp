@@ -314,6 +314,10 @@ void Executable::run(std::span<const Argument> arguments, const Options& options
   launch.count = options.counts != nullptr || launch.count_accesses;
   if (options.print) launch.print = &options.print;
   launch.reported = options.reported;
+  launch.marks = options.marks;
+  if (options.marks != nullptr) {
+    options.marks->assign(static_cast<size_t>((program.threads + kWarpSize - 1) / kWarpSize), {});
+  }
   launch.arithmetic = options.arithmetic;
   if (options.arithmetic == Arithmetic::target && !facts_of(program.target).has_known_sums) {
     throw Error({.kind = ErrorKind::unsupported,

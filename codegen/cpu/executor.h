@@ -103,6 +103,18 @@ struct AccessCounts {
   Counts counts;  // requests, sectors and bytes, or wavefronts
 };
 
+/// The marks of one warp (see ir::Print), in order. A step is an access, an exchange, a barrier or a product of 8
+/// columns; indices and conditions take none. A warp that waits for others goes on at the step of the last of them.
+struct WarpMarks {
+  struct Mark {
+    int event = 0;
+    int64_t step = 0;
+  };
+  static constexpr size_t kMost = 1023;  // as on the GPU: prelude_marks.cpp
+  std::vector<Mark> marks;
+  int64_t dropped = 0;  // those after kMost
+};
+
 /// The sums of matrix instructions.
 enum class Arithmetic : uint8_t {
   exact,   // c and the exact products in f64, in ascending k, one rounding
@@ -116,7 +128,8 @@ struct Options {
   std::vector<AccessCounts>* accesses = nullptr;     // those that ran, in the order of the program
   std::function<void(std::string_view)> print = {};  // takes device prints; null = standard output
   Arithmetic arithmetic = Arithmetic::exact;
-  std::atomic<int>* reported = nullptr;  // gets 1 + the number of a report, if any is made
+  std::atomic<int>* reported = nullptr;     // gets 1 + the number of a report, if any is made
+  std::vector<WarpMarks>* marks = nullptr;  // by warp of Program::marked_block
   // Order in which roles that can run take turns: 0 = the first, else pseudo-random by this seed. The
   // results of a sound program do not depend on it, nor whether an unsound one traps.
   uint32_t schedule = 0;

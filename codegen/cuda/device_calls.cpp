@@ -50,6 +50,11 @@ void Emitter::print(const Assert& check) {
 }
 
 void Emitter::print(const Print& print) {
+  if (print.is_mark()) {
+    out_.line(
+        fmt::format("{}({}, {});", expressions_.call("note_mark"), next_mark_, print.event + 1));
+    return;
+  }
   std::string args;
   for (const Expr& arg : print.args) {
     const bool small = is_small_float(arg->type);

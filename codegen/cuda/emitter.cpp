@@ -121,6 +121,10 @@ void Emitter::indices() {
     return std::holds_alternative<RoleBodies>(s.node);
   });
   if (program_.thread && !has_roles) bind_first_of_warp(program_.thread, program_.body);
+  if (!program_.marked_block) return;
+  next_mark_ = names_.fresh("next_mark");
+  out_.line(fmt::format("{}* {} = {}({});", expressions_.type(DType::u64), next_mark_,
+                        expressions_.call("marks_of_warp"), *program_.marked_block));
 }
 
 void Emitter::shared_arrays() {

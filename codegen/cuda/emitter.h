@@ -113,6 +113,7 @@ class Emitter {
   std::map<std::string, std::string> matrices_;  // names by text: descriptors of the product
   VarRef thread_, first_of_warp_;                // of the role, or of the block
   std::string grid_barrier_;                     // name of the parameter
+  std::string next_mark_;                        // the place of the warp's next mark
   bool calls_author_text_ = false;
   bool prefetches_maps_ = false;
 };

@@ -14,11 +14,11 @@
 namespace tessera::codegen::cuda {
 namespace {
 
-std::array<std::span<const Snippet>, 13> tables() {
+std::array<std::span<const Snippet>, 14> tables() {
   return {type_snippets(),     memory_snippets(),     cache_snippets(),   narrowing_snippets(),
           widening_snippets(), arithmetic_snippets(), f64_snippets(),     packed_snippets(),
           matrix_snippets(),   atomic_snippets(),     cluster_snippets(), mbarrier_snippets(),
-          tensor_snippets()};
+          tensor_snippets(),   mark_snippets()};
 }
 
 const Snippet* find(std::string_view name) {

@@ -33,6 +33,7 @@ std::span<const Snippet> arithmetic_snippets();
 std::span<const Snippet> f64_snippets();
 std::span<const Snippet> packed_snippets();
 std::span<const Snippet> atomic_snippets();
+std::span<const Snippet> mark_snippets();
 std::span<const Snippet> cluster_snippets();
 std::span<const Snippet> mbarrier_snippets();
 std::span<const Snippet> tensor_snippets();

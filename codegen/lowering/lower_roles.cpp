@@ -259,11 +259,18 @@ void TileLowering::lower(const ir::RingTurn& turn, SourceLoc loc) {
   const VarRef round = new_var("round", DType::i32, ir::VarKind::value, ir::index(0));
   const Expr stage = ir::var(read_counter(ring.stage, turn.stage, loc));
   const Expr rounds = ir::var(read_counter(ring.round, round, loc));
+  const auto wait = [&](MbarrierWait node) {
+    // Its mark is the last one: codegen/lower.cpp.
+    const int mark = 2 * static_cast<int>(kernel_.marks.size()) - 2;
+    if (kernel_.marked_block) emit({Print{kernel_.marks.back(), {}, mark}, loc});
+    emit({std::move(node), loc});
+    if (kernel_.marked_block) emit({Print{kernel_.marks.back(), {}, mark + 1}, loc});
+  };
   if (turn.fills) {
-    emit({MbarrierWait{element(ring.empty, stage), rounds - ir::index(1), ring.blocks > 1}, loc});
+    wait({element(ring.empty, stage), rounds - ir::index(1), ring.blocks > 1});
     ring.filled = element(ring.full, stage);
   } else {
-    emit({MbarrierWait{element(ring.full, stage), rounds}, loc});
+    wait({element(ring.full, stage), rounds});
     // Pieces are there when others know it, so those who read fence them.
     if (ring.fences_takes) emit({Fence{Fence::Of::shared}, loc});
   }

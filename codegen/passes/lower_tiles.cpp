@@ -162,7 +162,7 @@ void TileLowering::lower(const ir::Assert& check, SourceLoc loc) {
 }
 
 void TileLowering::lower(const ir::Print& print, SourceLoc loc) {
-  when(sole_owner_, loc, [&] { emit({Print{print.text, resolve(print.args)}, loc}); });
+  when(sole_owner_, loc, [&] { emit({Print{print.text, resolve(print.args), print.event}, loc}); });
 }
 
 void TileLowering::lower(const ir::ExternCall& call, SourceLoc loc) {

@@ -8,6 +8,7 @@
 #include <set>
 #include <utility>
 
+#include "codegen/pipelines/copy_marks.h"
 #include "codegen/pipelines/load_role.h"
 #include "codegen/pipelines/loop_pipeline.h"
 #include "codegen/pipelines/take_range.h"
@@ -259,9 +260,11 @@ class RoleSplitter {
     ir::Loop loop = as_serial(from.loop());
     ir::RingTurn turn = turn_of(from, false, result_);
     const TakeRange range = take_range(from.loop().body, from.producers);
+    const CopyMarks marks(from.loop().body, from.all_producers());
     loop.body.clear();
     for (size_t i = 0; i < from.loop().body.size(); ++i) {
       const bool is_filled =
+          marks.leaves(i) ||
           std::any_of(from.producers.begin(), from.producers.end(),
                       [&](const Producer& producer) { return producer.position == i; });
       if (!is_filled) {

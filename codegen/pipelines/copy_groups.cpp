@@ -41,6 +41,7 @@ Producer as_producer(const ir::Stmt& stmt, size_t position) {
     copies = {stmt};
   }
   for (const ir::Stmt& inner : copies) {
+    if (ir::is_mark(inner)) continue;  // under a condition: it is lost where the copies move
     if (!is_load(inner)) {
       result.copies.clear();
       break;

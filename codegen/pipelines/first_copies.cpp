@@ -16,7 +16,8 @@ bool is_computation(const ir::Stmt& stmt) {
          std::holds_alternative<ir::Copy>(stmt.node) ||
          std::holds_alternative<ir::Fill>(stmt.node) ||
          std::holds_alternative<ir::Reduce>(stmt.node) ||
-         std::holds_alternative<ir::Loop>(stmt.node) || std::holds_alternative<ir::If>(stmt.node);
+         std::holds_alternative<ir::Loop>(stmt.node) || std::holds_alternative<ir::If>(stmt.node) ||
+         ir::is_mark(stmt);
 }
 
 bool only_computes(const ir::Stmt& stmt) {
@@ -61,7 +62,8 @@ size_t earliest_place(const ir::Body& before, const ir::Stmt& copies) {
   }
   // Hoisting above definitions and constants alone gains nothing.
   while (place < before.size() && (std::holds_alternative<ir::Let>(before[place].node) ||
-                                   std::holds_alternative<ir::Fill>(before[place].node))) {
+                                   std::holds_alternative<ir::Fill>(before[place].node) ||
+                                   ir::is_mark(before[place]))) {
     ++place;
   }
   return place;

@@ -7,6 +7,7 @@
 #include <memory>
 #include <utility>
 
+#include "codegen/pipelines/copy_marks.h"
 #include "codegen/pipelines/free_variables.h"
 #include "codegen/pipelines/loop_pipeline.h"
 #include "codegen/tile_ir/effects.h"
@@ -122,7 +123,9 @@ ir::Body LoadRole::rounds(const RingLoop& from) {
   for (const ir::Stmt& stmt : from.loop().body) {
     if (runs_.contains(&stmt)) result.push_back(replay_(stmt));
   }
+  CopyMarks marks(from.loop().body, from.all_producers());
   for (const Producer& producer : from.producers) {
+    marks.go_to(producer.position, fill.body);
     ir::Body copies;
     for (const ir::Stmt& copy : producer.copies) copies.push_back(replay_(copy));
     if (producer.condition) {
@@ -132,6 +135,7 @@ ir::Body LoadRole::rounds(const RingLoop& from) {
       std::move(copies.begin(), copies.end(), std::back_inserter(fill.body));
     }
   }
+  marks.close(fill.body);
   result.push_back({std::move(fill), from.stmt->loc});
   return result;
 }

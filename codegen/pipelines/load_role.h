@@ -27,6 +27,11 @@ struct RingLoop {
   std::vector<Producer> producers = {};  // by position
 
   const ir::Loop& loop() const { return std::get<ir::Loop>(stmt->node); }
+  std::vector<const Producer*> all_producers() const {
+    std::vector<const Producer*> all;
+    for (const Producer& producer : producers) all.push_back(&producer);
+    return all;
+  }
 };
 
 class LoadRole {

@@ -4,6 +4,7 @@
 #include <set>
 #include <utility>
 
+#include "codegen/pipelines/copy_marks.h"
 #include "codegen/pipelines/replay.h"
 #include "codegen/products/atoms.h"
 #include "codegen/tile_ir/effects.h"
@@ -147,6 +148,14 @@ ir::VarRef LoopPipeline::new_counter(std::string name, ir::Expr upper) {
   return var;
 }
 
+std::vector<const Producer*> LoopPipeline::producers() const {
+  std::vector<const Producer*> all;
+  for (const CopyGroup& group : groups_) {
+    for (const Producer& producer : group.producers) all.push_back(&producer);
+  }
+  return all;
+}
+
 void LoopPipeline::version_tiles() {
   std::set<int> tiles;  // ids of their storage
   for (const CopyGroup& group : groups_) {
@@ -203,7 +212,9 @@ void LoopPipeline::issue(const CopyGroup& group, const ir::Expr& round, ir::Body
   for (const size_t position : replays) {
     branch.then.push_back(replay(loop_.body[position]));
   }
+  CopyMarks marks(loop_.body, producers());
   for (const Producer& producer : group.producers) {
+    marks.go_to(producer.position, branch.then);
     ir::Body copies;
     for (const ir::Stmt& copy : producer.copies) {
       copies.push_back(replay(copy, ir::CopyTime::ahead));
@@ -215,6 +226,7 @@ void LoopPipeline::issue(const CopyGroup& group, const ir::Expr& round, ir::Body
       branch.then.insert(branch.then.end(), copies.begin(), copies.end());
     }
   }
+  marks.close(branch.then);
   ir::Stmt copies = {std::move(branch), loc_};
   out.push_back(under ? under(std::move(copies)) : std::move(copies));
   out.push_back({ir::AsyncCommit{}, loc_});
@@ -233,11 +245,13 @@ ir::Stmt LoopPipeline::main_loop() {
   const ir::Expr round = ir::var(counter_);
   std::set<size_t> ahead;  // statements of the body that are issued ahead
   size_t last_reader = 0;
-  for (const CopyGroup& group : groups_) {
-    for (const Producer& producer : group.producers) {
-      ahead.insert(producer.position);
-      last_reader = std::max(last_reader, producer.last_reader);
-    }
+  for (const Producer* producer : producers()) {
+    ahead.insert(producer->position);
+    last_reader = std::max(last_reader, producer->last_reader);
+  }
+  const CopyMarks marks(loop_.body, producers());
+  for (size_t i = 0; i < loop_.body.size(); ++i) {
+    if (marks.leaves(i)) ahead.insert(i);
   }
   int pending = ahead_ * static_cast<int>(groups_.size()) - 1;
   ir::Body consumers;

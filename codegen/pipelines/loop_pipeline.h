@@ -57,6 +57,7 @@ class LoopPipeline {
     return begins_at_zero() ? loop_.extents[0] : loop_.extents[0] - loop_.begin;
   }
 
+  std::vector<const Producer*> producers() const;
   /// Gives every tile that is copied ahead its versions.
   void version_tiles();
   /// The uses of versioned tiles in `body` as uses of version `iteration` % versions.

@@ -41,7 +41,7 @@ ir::Stmt Replay::operator()(ir::Stmt stmt, std::optional<ir::CopyTime> when) {
     TESSERA_CHECK(branch->otherwise.empty(), "only conditions of one arm are replayed");
     branch->condition = (*this)(branch->condition);
     for (ir::Stmt& inner : branch->then) inner = (*this)(std::move(inner), when);
-  } else {
+  } else if (!ir::is_mark(stmt)) {
     internal_error("a statement that is not replayed");
   }
   return stmt;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "codegen/pipelines/copy_marks.h"
 #include "codegen/pipelines/free_variables.h"
 #include "codegen/tile_ir/effects.h"
 
@@ -45,6 +46,29 @@ bool finalizes(const ir::Stmt& stmt) {
   return std::holds_alternative<ir::ReducerFinalize>(stmt.node);
 }
 
+/// Takes in marks that cross the range, and those around it that enclose nothing else. True if it grows.
+bool take_in_marks(const ir::Body& body, const std::vector<Producer>& producers, TakeRange& range) {
+  const auto is_outside = [&](size_t i) { return i < range.first || i > range.last; };
+  const auto is_work = [&](size_t i) {
+    return !is_value_or_mark(body[i]) &&
+           std::none_of(producers.begin(), producers.end(),
+                        [&](const Producer& producer) { return producer.position == i; });
+  };
+  const TakeRange before = range;
+  for (const MarkPair& pair : marks_of(body)) {
+    bool has_taken = false, has_other = false;
+    for (size_t i = pair.begin + 1; i < pair.end; ++i) {
+      has_taken = has_taken || !is_outside(i);
+      has_other = has_other || (is_outside(i) && is_work(i));
+    }
+    const bool crosses = is_outside(pair.begin) != is_outside(pair.end);
+    if (!has_taken || !(crosses || !has_other)) continue;
+    range.first = std::min(range.first, pair.begin);
+    range.last = std::max(range.last, pair.end);
+  }
+  return range.first != before.first || range.last != before.last;
+}
+
 }  // namespace
 
 TakeRange take_range(const ir::Body& body, const std::vector<Producer>& producers) {
@@ -54,7 +78,7 @@ TakeRange take_range(const ir::Body& body, const std::vector<Producer>& producer
     range.last = std::max(range.last, producer.last_reader);
   }
   for (bool grows = true; grows;) {
-    grows = false;
+    grows = take_in_marks(body, producers, range);
     for (size_t i = 0; i <= range.last; ++i) {
       const Made made = made_by(body[i]);
       for (size_t j = i + 1; j < body.size(); ++j) {

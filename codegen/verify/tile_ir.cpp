@@ -61,7 +61,10 @@ class TileVerifier : TileEffectReceiver {
     const std::set<const ir::Var*> vars = vars_;
     const std::set<int> begun = begun_, groups = groups_;
     const std::map<int, ir::ReduceOp> reducers = std::exchange(reducers_of_body_, {});
+    const std::vector<int> marks = std::exchange(open_marks_, {});
     for (const ir::Stmt& stmt : body) verify_stmt(stmt);
+    require(open_marks_.empty(), "a mark ends in the body where it begins", kernel_.name);
+    open_marks_ = marks;
     require(reducers_of_body_.empty(), "a reducer is finalized in the body that opens it",
             kernel_.name);
     vars_ = vars;
@@ -291,7 +294,17 @@ class TileVerifier : TileEffectReceiver {
   void look(const ir::Present&) const {}
   void look(const ir::Pointer& pointer) { begun_.insert(pointer.buffer->id); }
   void look(const ir::Assert& check) const { is_condition(check.condition); }
-  void look(const ir::Print&) const {}
+  void look(const ir::Print& print) {
+    if (!print.is_mark()) return;
+    require(!in_parallel_, "a mark stands outside of parallel loops", print.text);
+    if (print.begins()) {
+      open_marks_.push_back(print.event);
+      return;
+    }
+    require(!open_marks_.empty() && open_marks_.back() + 1 == print.event,
+            "a mark ends in the body where it begins, after those inside it", print.text);
+    open_marks_.pop_back();
+  }
   void look(const ir::Dependency&) const {}
   void look(const ir::ExternCall&) const {}
   void look(const ir::AsyncCommit& commit) { groups_.insert(commit.group); }
@@ -376,6 +389,7 @@ class TileVerifier : TileEffectReceiver {
   std::set<int> groups_;                      // committed
   std::set<int> tokens_;                      // of stores
   std::map<int, ir::ReduceOp> reducers_, reducers_of_body_;  // open, by number
+  std::vector<int> open_marks_;                              // events of the body, outer first
   bool in_parallel_ = false;                                 // in a parallel loop
   bool by_thread_ = false;  // under a condition or bound that uses the thread
   bool is_open_ = false;    // asynchronous copies that no group has yet

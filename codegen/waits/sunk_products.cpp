@@ -11,21 +11,27 @@ namespace {
 
 using StmtPlace = Body::iterator;
 
-/// The end of a product in a take: the wait for its sums, and the arrival that frees the stage.
+bool is_mark(const Stmt& stmt) {
+  const auto* print = std::get_if<Print>(&stmt.node);
+  return print != nullptr && print->is_mark();
+}
+
+/// The end of a product in a take: the wait for its sums, and the arrival that frees the stage. Marks may stand between.
 struct End {
   const Await* wait = nullptr;  // null: there is none here
+  StmtPlace arrival = {};
   const Array* ring = nullptr;
   std::vector<const Array*> registers;  // sums and left operands
 };
-constexpr std::ptrdiff_t kStatements = 2;
 
 End end_at(StmtPlace begin, StmtPlace at, StmtPlace end) {
-  if (end - at < kStatements) return {};
   const auto* wait = std::get_if<Await>(&at->node);
   if (wait == nullptr || !wait->sum.array) return {};
-  const auto* arrive = std::get_if<MbarrierArrive>(&at[1].node);
+  const StmtPlace next = std::find_if_not(at + 1, end, is_mark);
+  if (next == end) return {};
+  const auto* arrive = std::get_if<MbarrierArrive>(&next->node);
   if (arrive == nullptr || arrive->at.array->ring_part != Array::RingPart::empty) return {};
-  End result{wait, arrive->at.array.get(), {wait->sum.array.get()}};
+  End result{wait, next, arrive->at.array.get(), {wait->sum.array.get()}};
   for (StmtPlace i = at; i-- != begin;) {
     const auto* mma = std::get_if<Mma>(&i->node);
     if (mma != nullptr && mma->a.array) result.registers.push_back(mma->a.array.get());
@@ -59,7 +65,7 @@ class WaitSinker {
  private:
   void sink(StmtPlace at, StmtPlace body_end, const End& end) {
     Passed passed;
-    StmtPlace to = at + kStatements;
+    StmtPlace to = end.arrival + 1;
     while (to != body_end && passes(*to, end, passed)) ++to;
     if (passed.commits == 0 && !passed.is_worth_it) return;
     std::get<Await>(at->node).pending += passed.commits;
@@ -69,7 +75,8 @@ class WaitSinker {
                                   ? "the next product"
                                   : fmt::format("{} later products", passed.commits);
     notes_.push_back(fmt::format("{}: awaited below {}", to_string(at->loc), later));
-    std::rotate(at, at + kStatements, to);
+    const StmtPlace wait = std::rotate(at, at + 1, end.arrival);  // the marks stay
+    std::rotate(wait, wait + 2, to);
   }
 
   bool passes(const Stmt& stmt, const End& end, Passed& passed) const {

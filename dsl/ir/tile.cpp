@@ -197,6 +197,8 @@ struct Printer {
          loc);
   }
   void operator()(const Print& s, SourceLoc loc) {
+    if (s.is_mark())
+      return line(fmt::format("{} \"{}\"", s.begins() ? "begin" : "end", s.text), loc);
     line(fmt::format("print \"{}\" ({})", s.text, list(s.args)), loc);
   }
   void operator()(const Dependency& s, SourceLoc loc) {
@@ -413,6 +415,22 @@ std::string_view name(CollectiveKind kind) {
   return "?";
 }
 
+void drop_marks(Body& body) {
+  std::erase_if(body, is_mark);
+  for (Stmt& stmt : body) {
+    if (auto* loop = std::get_if<Loop>(&stmt.node)) {
+      drop_marks(loop->body);
+    } else if (auto* branch = std::get_if<If>(&stmt.node)) {
+      drop_marks(branch->then);
+      drop_marks(branch->otherwise);
+    } else if (auto* turn = std::get_if<RingTurn>(&stmt.node)) {
+      drop_marks(turn->body);
+    } else if (auto* roles = std::get_if<Roles>(&stmt.node)) {
+      for (Roles::Role& role : roles->roles) drop_marks(role.body);
+    }
+  }
+}
+
 bool is_of_block(const Stmt& stmt) {
   const auto* loop = std::get_if<Loop>(&stmt.node);
   return (loop != nullptr && loop->kind == LoopKind::parallel) ||
@@ -458,6 +476,7 @@ std::string to_string(const Kernel& kernel) {
       kernel.cluster > 1 ? fmt::format(" clusters of {}", kernel.cluster) : "";
   p.line(fmt::format("launch grid [{}] threads {}{}", list(kernel.grid), kernel.threads, cluster),
          {});
+  if (kernel.marked_block) p.line(fmt::format("marks of block {}", *kernel.marked_block), {});
   for (size_t i = 0; i < kernel.rings.size(); ++i) {
     std::string tiles;
     for (const BufferRef& tile : kernel.rings[i].tiles) {

@@ -292,10 +292,15 @@ struct Assert {
   std::string message;
   int report = -1;  // none: stops
 };
-/// One line of text per thread; each {} is the next argument.
+/// One line of text per thread; each {} is the next argument. Or an event of a warp's timeline: mark n of
+/// Kernel::marks, named `text`, begins (2 * n) or ends (2 * n + 1). It touches no data. The two stand in one body.
 struct Print {
   std::string text;
   std::vector<Expr> args;
+  int event = -1;  // none: prints
+
+  bool is_mark() const { return event >= 0; }
+  bool begins() const { return event % 2 == 0; }  // of a mark
 };
 /// Between this kernel and its neighbours in the stream, where the launch lets them overlap.
 enum class DependencyKind : uint8_t {
@@ -365,6 +370,13 @@ struct Stmt {
   bool manual_sync = false;  // in a region where only the author's barriers stand
 };
 
+inline bool is_mark(const Stmt& stmt) {
+  const auto* print = std::get_if<Print>(&stmt.node);
+  return print != nullptr && print->is_mark();
+}
+/// Drops all marks, at any depth.
+TESSERA_API void drop_marks(Body& body);
+
 /// True if the threads of the block share the work of the statement.
 TESSERA_API bool is_of_block(const Stmt& stmt);
 
@@ -396,6 +408,9 @@ struct Kernel {
   Body body;
   std::vector<Ring> rings;
   std::vector<std::string> reports;  // what Builder::report_unless may tell
+  std::vector<std::string> marks;    // names of Builder::mark
+  /// The block whose warps note their marks, with x fastest. None: lowering begins by dropping all marks.
+  std::optional<int64_t> marked_block = {};
   int num_vars = 0;
   int num_buffers = 0;
 };

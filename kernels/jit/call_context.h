@@ -19,6 +19,7 @@ namespace tessera::kernels::jit {
 class CallTimer;
 class CountScope;
 class PlanBuilder;
+class TimelineScope;
 class TuneScope;
 struct DryLaunch;
 struct NotedLaunch;
@@ -38,13 +39,14 @@ struct CallMode {
 
 struct CallContext {
   CallMode mode;
-  std::optional<bool> traps;      // TrapScope; none: as the options of the process say
-  std::optional<Target> target;   // TargetScope: of calls without a GPU; none: Options::cpu_target
-  GpuModel model;                 // TargetScope: of calls that only list their kernels
-  CountScope* counts = nullptr;   // innermost; gets what the executor counts
-  TuneScope* tuning = nullptr;    // innermost; is asked for tile sizes first
-  CallTimer* timer = nullptr;     // TimerScope: measures what is tuned; null: the GPU's
-  bool takes_any_values = false;  // UncheckedValues: values of CPU tensors are not looked at
+  std::optional<bool> traps;     // TrapScope; none: as the options of the process say
+  std::optional<Target> target;  // TargetScope: of calls without a GPU; none: Options::cpu_target
+  GpuModel model;                // TargetScope: of calls that only list their kernels
+  CountScope* counts = nullptr;  // innermost; gets what the executor counts
+  TimelineScope* timeline = nullptr;  // innermost; gets the marks of warps
+  TuneScope* tuning = nullptr;        // innermost; is asked for tile sizes first
+  CallTimer* timer = nullptr;         // TimerScope: measures what is tuned; null: the GPU's
+  bool takes_any_values = false;      // UncheckedValues: values of CPU tensors are not looked at
 };
 
 /// The context of this thread, for the scopes and for entries of this room.

@@ -24,6 +24,7 @@
 #include "kernels/jit/ready_kernel.h"
 #include "kernels/jit/run_op.h"
 #include "kernels/jit/target.h"
+#include "kernels/jit/timeline.h"
 #include "runtime/cache/sha256.h"
 #include "runtime/options.h"
 #include "runtime/request.h"
@@ -117,7 +118,11 @@ void run_on_cpu(const CallContext& context, const ReadyKernel& ready, const Bind
     options.counts = &counted.counts;
     options.accesses = &counted.accesses;
   }
+  std::vector<codegen::cpu::WarpMarks> marks;
+  const bool is_marked = ready.marked && context.timeline != nullptr;
+  if (is_marked) options.marks = &marks;
   ready.program->run(arguments, options);
+  if (is_marked) context.timeline->add(timeline_of(*ready.marked, marks));
   if (context.counts != nullptr) context.counts->add(std::move(counted));
 }
 
@@ -154,6 +159,9 @@ void run_ready(const CallContext& context, const ReadyKernel& ready, Binding& bi
                std::span<const TensorView> tensors, Stream stream, Author author) {
   if (ready.device.is_cuda()) {
     run_on_gpu(ready, binding, tensors, stream);
+    if (!ready.marked || context.timeline == nullptr) return;
+    context.timeline->add(
+        timeline_of(*ready.marked, runtime::take_array(*ready.on_device, "tessera_marks", stream)));
   } else {
     run_on_cpu(context, ready, binding, tensors, author);
   }
@@ -214,6 +222,7 @@ runtime::KernelRequest request_for(const CallContext& context, const Identity& i
   request.op = identity.op;
   if (identity.author == Author::tessera) {
     request.spec = kernel.name + '\0' + identity.spec;
+    if (kernel.marked_block) *request.spec += fmt::format(" marks of {}", *kernel.marked_block);
   } else if (!identity.stamp.empty()) {
     // No Spec of an op looks like this: those begin with a kernel's name and a zero.
     request.spec = fmt::format("{} {}", digest_of(ir::to_string(kernel)), identity.stamp);
@@ -243,6 +252,7 @@ std::unique_ptr<ReadyKernel> make_ready(const CallContext& context, const Identi
     codegen::Program program = lower_kernel(kernel, target_of(context, device));
     runtime::Runtime& runtime = runtime::Runtime::instance();
     if (!runtime.options().dump_dir.empty()) runtime.dump(source_of(identity.op, program));
+    if (kernel.marked_block) ready->marked = marked(program);
     ready->program.emplace(std::move(program));
     return ready;
   }
@@ -252,6 +262,7 @@ std::unique_ptr<ReadyKernel> make_ready(const CallContext& context, const Identi
     if (param.map) ready->maps.push_back(&param);
   }
   check_parameters(ready->binder, *ready);
+  if (kernel.marked_block) ready->marked = marked(lower_kernel(kernel, target_of(context, device)));
   return ready;
 }
 
@@ -288,10 +299,14 @@ template <class Order>
 void run_kernel(const CallContext& context, const Identity& identity,
                 const std::function<ir::Kernel()>& build, Device device, const Order& order,
                 Stream stream) {
-  // A program for the CPU is that of a target.
-  std::string of_target;
-  if (!device.is_cuda()) of_target = identity.spec + " " + to_string(target_of(context, device));
-  const std::string& key = device.is_cuda() ? identity.spec : of_target;
+  // A program for the CPU is that of a target, one with marks that of a block.
+  std::string longer;
+  if (!device.is_cuda()) longer = identity.spec + " " + to_string(target_of(context, device));
+  if (context.timeline != nullptr) {
+    longer = fmt::format("{} marks of {}", longer.empty() ? identity.spec : longer,
+                         context.timeline->block());
+  }
+  const std::string& key = longer.empty() ? identity.spec : longer;
   const bool is_named_only = context.mode.until == CallMode::Until::named;
   if (const ReadyKernel* ready =
           is_named_only ? nullptr : ready_kernels().table.find(identity.op, key, device)) {
@@ -300,7 +315,8 @@ void run_kernel(const CallContext& context, const Identity& identity,
     finish_call(context, *ready, binding, arguments.tensors(), stream, identity.author);
     return;
   }
-  const ir::Kernel kernel = build();
+  ir::Kernel kernel = build();
+  if (context.timeline != nullptr) kernel.marked_block = context.timeline->block();
   ArgumentBinder binder(std::string(identity.op), kernel, identity.author);
   const OrderedArguments arguments = order(binder);
   Binding binding = binder.bind(arguments.tensors(), arguments.scalars());

@@ -10,6 +10,7 @@
 
 #include "codegen/cpu/executor.h"
 #include "kernels/jit/argument_binder.h"
+#include "kernels/jit/marked_warps.h"
 #include "kernels/op_arguments.h"
 #include "runtime/runtime.h"
 
@@ -27,6 +28,7 @@ struct ReadyKernel {
   std::vector<std::string> reports;                        // ir::Kernel::reports
   std::vector<const KernelParam*> maps = {};               // of the image: those that are maps
   std::shared_ptr<std::atomic<int>> reported = {};         // CPU: 1 + the last one made
+  std::optional<MarkedProgram> marked = {};                // of a TimelineScope
 };
 
 /// The tensor of a map; an empty view if it has none.

@@ -15,8 +15,9 @@ uintptr_t address_of(const void* data) {
 }
 
 bool is_run() {
-  const CallMode& mode = call_context().mode;
-  return mode.until == CallMode::Until::done && mode.plan == nullptr;
+  const CallContext& context = call_context();
+  return context.mode.until == CallMode::Until::done && context.mode.plan == nullptr &&
+         context.timeline == nullptr;
 }
 
 bool is_absent_or_on_gpu(const TensorView* view) {

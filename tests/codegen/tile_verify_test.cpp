@@ -79,6 +79,23 @@ ir::Kernel reducer_sample() {
 
 }  // namespace
 
+TEST_CASE("a mark that ends elsewhere than it begins is refused", "[verify]") {
+  Builder k("marked");
+  auto y = k.output("y", DType::f32, {64});
+  k.launch({1}, {.threads = 64});
+  k.mark("outer", [&] {                              // 0, 4
+    k.mark("inner", [&] { y(k.thread()) = 0.0f; });  // 1, 3
+  });
+  const ir::Kernel kernel = k.finish();
+  CHECK(complaint(kernel).empty());
+  ir::Kernel crossed = kernel;
+  std::swap(crossed.body[3], crossed.body[4]);
+  CHECK(has(complaint(crossed), "a mark ends in the body where it begins, after those inside it"));
+  ir::Kernel open = kernel;
+  open.body.pop_back();
+  CHECK(has(complaint(open), "a mark ends in the body where it begins"));
+}
+
 TEST_CASE("the verifier of the tile IR takes what the builder records", "[verify]") {
   CHECK(complaint(sample()).empty());
   CHECK(complaint(async_sample()).empty());

@@ -24,7 +24,7 @@ ir::Kernel gather() {
   auto scale = k.scalar("scale", DType::f32);
   auto at = k.launch({n}, {.threads = 32});
   auto id = k.let("id", ids(at.x));
-  k.parallel({8}, [&](auto c) { y(at.x, c) = table(id, c) * scale; });
+  k.mark("scale", [&] { k.parallel({8}, [&](auto c) { y(at.x, c) = table(id, c) * scale; }); });
   k.if_present(bias, [&] { k.parallel({8}, [&](auto c) { y(at.x, c) = y(at.x, c) + bias(c); }); });
   k.if_(k.thread() == 0, [&] { k.atomic_add(taken(id), 1); });
   return k.finish();

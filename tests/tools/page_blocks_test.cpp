@@ -216,6 +216,18 @@ TEST_CASE("the CUDA and the message that README shows are those of its examples"
   check_output("19_race.txt", race.output);
 }
 
+TEST_CASE("the timeline that dsl/README shows is that of example 03", "[pages][slow]") {
+  if (!fs::exists(test::in_build("example_03_gemm"))) TESSERA_SKIP("the examples are not built");
+  const TemporaryFolder folder;
+  const std::string picture = folder.path("roles.svg");
+  const test::ChildResult roles =
+      test::run_program({test::in_build("example_03_gemm"), "256", "cpu", "timeline", picture},
+                        {"TESSERA_CACHE=off"});
+  CAPTURE(roles.output);
+  REQUIRE(roles.exit_code == 0);
+  check_output("03_timeline.svg", read_text(picture));
+}
+
 TEST_CASE("CMake and JSON blocks of pages are well-formed (U50)", "[pages]") {
   const TemporaryFolder folder;
   for (const CodeBlock& block : blocks_of("cmake")) {

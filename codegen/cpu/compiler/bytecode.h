@@ -49,6 +49,7 @@ enum class Code : uint8_t {
   pointer,        // column out = address args[0] as an element offset; arrays[index]
   require,        // requirements[index] holds: args[0]
   print,          // prints[index]
+  mark,           // the event `index` of the timeline: see ir::Print
   extern_call,    // out = calls[index]
   lanewise,       // lanewise[index]
   multiply,       // products[index]

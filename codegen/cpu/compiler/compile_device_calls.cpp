@@ -30,6 +30,10 @@ void Compiler::stmt(const Assert& check) {
 }
 
 void Compiler::stmt(const Print& print) {
+  if (print.is_mark()) {
+    emit(Code::mark).index = print.event;
+    return;
+  }
   const int64_t mark = top_;
   PrintStep step;
   step.format = print_format(print);

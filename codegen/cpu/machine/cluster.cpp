@@ -112,7 +112,9 @@ Cluster::Halt Cluster::resume() {
       launch_.block_order->barrier(first_block_);
     }
     neighbours_.have_met = true;
-    for (const auto& machine : machines_) machine->pass_cluster_barrier();
+    int64_t step = 0;
+    for (const auto& machine : machines_) step = std::max(step, machine->last_step());
+    for (const auto& machine : machines_) machine->pass_cluster_barrier(step);
     if (meets_grid) return Halt::grid_barrier;
   }
 }

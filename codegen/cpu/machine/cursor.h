@@ -31,6 +31,17 @@ void for_each_lane(const Mask& mask, const F& f) {
   }
 }
 
+/// Calls f(warp) for each warp with an active thread.
+template <class F>
+void for_each_active_warp(const Mask& mask, const F& f) {
+  int last = -1;
+  for_each_lane(mask, [&](int lane) {
+    if (lane / kThreadsPerWarp == last) return;
+    last = lane / kThreadsPerWarp;
+    f(last);
+  });
+}
+
 /// The program position of a group: all threads of the block, or those of one role. The threads run in
 /// lockstep, so a wait of some of them stops the group.
 struct Cursor {

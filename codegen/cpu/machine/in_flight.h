@@ -23,6 +23,7 @@ struct NamedBarrier {
   };
   std::vector<Arrival> arrivals, before;  // of this round and of the one before; checked
   WarpClocks::VectorClock clock;          // of the arrivals
+  int64_t step = 0, ended_at = 0;  // of the last arrival of this round, and of the one before
 };
 
 /// An asynchronous copy of one thread.

@@ -26,6 +26,7 @@ struct Launch {
   bool count_accesses = false;                                   // each by itself, too
   const std::function<void(std::string_view)>* print = nullptr;  // null = standard output
   std::atomic<int>* reported = nullptr;                          // null = nobody asks
+  std::vector<WarpMarks>* marks = nullptr;                       // the same
   Arithmetic arithmetic = Arithmetic::exact;
   uint32_t schedule = 0;              // see Options
   GridShadow* grid_shadow = nullptr;  // null = what other blocks do is not looked at

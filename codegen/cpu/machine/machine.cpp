@@ -129,13 +129,17 @@ void Machine::start_block(const std::array<int64_t, 3>& block, int64_t number) {
   products_.assign(cursors_.size(), {});
   busy_.clear();
   if (code_.checked) shadow_->start_block();
+  if (launch_.marks != nullptr) {
+    steps_.assign(static_cast<size_t>((code_.threads + kWarpSize - 1) / kWarpSize), 0);
+  }
   has_ended_ = is_at_barrier_ = is_at_grid_barrier_ = false;
   visitor_.reset();
 }
 
-void Machine::pass_cluster_barrier() {
+void Machine::pass_cluster_barrier(int64_t step) {
   is_at_barrier_ = is_at_grid_barrier_ = false;
   visitor_.reset();
+  go_on_at(step);
 }
 
 bool Machine::resume() {
@@ -232,6 +236,7 @@ Machine::Stop Machine::execute(const std::vector<Instr>& code) {
         break;
     }
     went_on_ = true;
+    if (!steps_.empty()) count_steps(instr);
   }
   return stop(Stop::end);
 }
@@ -259,6 +264,8 @@ void Machine::perform(const Instr& instr) {
       return require(instr);
     case Code::print:
       return print(instr);
+    case Code::mark:
+      return mark(instr);
     case Code::extern_call:
       return extern_call(instr);
     case Code::atomic:

@@ -42,6 +42,7 @@ struct Mbarrier {
   int signal = 0;                   // its index in the clocks
   WarpClocks::VectorClock current;  // what precedes the arrivals of this phase; checked
   WarpClocks::VectorClock ended;    // of the previous phase
+  int64_t step = 0, ended_at = 0;   // of the last arrival at this phase, and at the previous one
 
   int64_t copied() const {
     int64_t sum = 0;
@@ -57,6 +58,7 @@ struct Mbarrier {
     copies.clear();
     ended = std::move(current);
     current.clear();
+    ended_at = step;
   }
 };
 

@@ -26,17 +26,6 @@
 namespace tessera::codegen::cpu {
 namespace {
 
-/// Calls f(warp) for each warp with an active thread.
-template <class F>
-void for_each_active_warp(const Mask& mask, const F& f) {
-  int last = -1;
-  for_each_lane(mask, [&](int lane) {
-    if (lane / kWarpSize == last) return;
-    last = lane / kWarpSize;
-    f(last);
-  });
-}
-
 std::string name_of(const Cursor& cursor) {
   return cursor.name.empty() ? "the block" : fmt::format("'{}'", cursor.name);
 }
@@ -148,6 +137,7 @@ bool Machine::named_barrier(const Instr& instr) {
   }
   if (state.rounds == cursor_->awaited_round) return false;
   cursor_->awaited_round = -1;
+  go_on_at(state.ended_at);
   return true;
 }
 
@@ -160,6 +150,7 @@ void Machine::arrive(const Instr& instr, const Barrier& barrier) {
     state.statement = instr.statement;
   }
   state.arrived += mask().count;
+  state.step = std::max(state.step, last_step());
   WarpClocks& clocks = neighbours_.clocks;
   if (code_.checked) {
     for_each_active_warp(mask(), [&](int warp) {
@@ -179,6 +170,7 @@ void Machine::arrive(const Instr& instr, const Barrier& barrier) {
   state.waiting.clear();
   state.clock.clear();
   state.arrived = 0;
+  state.ended_at = state.step;
   ++state.rounds;
 }
 

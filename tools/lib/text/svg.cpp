@@ -73,6 +73,16 @@ void Svg::rect(Point corner, double width, double height, std::string_view style
                   title);
 }
 
+void Svg::spans(const std::vector<Span>& spans, double height, std::string_view style,
+                std::string_view title) {
+  std::string path;
+  for (const Span& one : spans) {
+    path += fmt::format("M{:.1f} {:.1f}h{:.1f}v{:g}h-{:.1f}z", one.corner.x, one.corner.y,
+                        one.width, height, one.width);
+  }
+  body_ += titled("path", fmt::format("d=\"{}\" class=\"{}\"", path, style), title);
+}
+
 void Svg::circle(Point centre, double radius, std::string_view style, std::string_view title) {
   body_ += titled("circle",
                   fmt::format("cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"{:g}\" class=\"{}\"", centre.x,

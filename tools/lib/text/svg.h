@@ -25,6 +25,13 @@ class Svg {
   /// Shapes with a title show it under the mouse.
   void rect(Point corner, double width, double height, std::string_view style,
             std::string_view title = {});
+  /// Many boxes of one height as one shape: of each the left upper corner and the width.
+  struct Span {
+    Point corner;
+    double width = 0;
+  };
+  void spans(const std::vector<Span>& spans, double height, std::string_view style,
+             std::string_view title = {});
   void circle(Point centre, double radius, std::string_view style, std::string_view title = {});
   /// The base line of the text starts, has its middle or ends at `at`.
   void text(Point at, Anchor anchor, std::string_view text, std::string_view style = "label");

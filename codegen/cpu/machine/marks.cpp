@@ -1,0 +1,86 @@
+// Machine: the timeline of a block, in steps of its warps.
+//
+// Each warp counts its steps: a step is an access, an exchange, a barrier, an operation on floats of all lanes, or 8
+// columns of a matrix product. Indices and conditions are free. The threads of a group run in lockstep here, but a warp
+// that a condition leaves out counts nothing. Where warps wait for each other, each goes on at the step of the last one to
+// arrive, as Lamport's clocks do: at barriers, at mbarriers (an arrival leaves its step there, a wait takes it), and so
+// at the stages of rings. The steps depend on the program and its data alone, not on the order in which roles take turns.
+//
+// They are no time: copies and products in the background are there at once, and blocks of other clusters cost nothing.
+
+#include <algorithm>
+
+#include "codegen/cpu/machine/machine.h"
+
+namespace tessera::codegen::cpu {
+
+void Machine::mark(const Instr& instr) const {
+  if (launch_.marks == nullptr || program_.marked_block != block_number_) return;
+  for_each_lane(mask(), [&](int lane) {
+    if (lane % kWarpSize != 0) return;
+    const auto warp = static_cast<size_t>(lane / kWarpSize);
+    WarpMarks& noted = (*launch_.marks)[warp];
+    if (noted.marks.size() < WarpMarks::kMost) {
+      noted.marks.push_back({instr.index, steps_[warp]});
+    } else {
+      ++noted.dropped;
+    }
+  });
+}
+
+int64_t Machine::cost_of(const Instr& instr) const {
+  switch (instr.code) {
+    case Code::compute:
+      return !instr.out.uniform && is_float(instr.out.type) ? 1 : 0;
+    case Code::start_product:
+      return code_.group_products[static_cast<size_t>(instr.index)].node.columns() / 8;
+    case Code::load:
+    case Code::store:
+    case Code::atomic:
+    case Code::extern_call:
+    case Code::lanewise:
+    case Code::multiply:
+    case Code::await_products:
+    case Code::async_copy:
+    case Code::async_wait:
+    case Code::mbarrier_arrive:
+    case Code::mbarrier_wait:
+    case Code::bulk_copy:
+    case Code::tensor_copy:
+    case Code::write_map:
+    case Code::tensor_store:
+    case Code::await_stores:
+    case Code::barrier:
+    case Code::named_barrier:
+    case Code::warp_barrier:
+    case Code::collective:
+      return 1;
+    default:
+      return 0;
+  }
+}
+
+void Machine::count_steps(const Instr& instr) {
+  const int64_t cost = cost_of(instr);
+  if (cost == 0) return;
+  for_each_active_warp(mask(), [&](int warp) { steps_[static_cast<size_t>(warp)] += cost; });
+  if (instr.code == Code::barrier) go_on_at(last_step());
+}
+
+int64_t Machine::last_step() const {
+  int64_t last = 0;
+  if (steps_.empty()) return last;
+  for_each_active_warp(mask(),
+                       [&](int warp) { last = std::max(last, steps_[static_cast<size_t>(warp)]); });
+  return last;
+}
+
+void Machine::go_on_at(int64_t step) {
+  if (steps_.empty()) return;
+  for_each_active_warp(mask(), [&](int warp) {
+    int64_t& own = steps_[static_cast<size_t>(warp)];
+    own = std::max(own, step);
+  });
+}
+
+}  // namespace tessera::codegen::cpu
