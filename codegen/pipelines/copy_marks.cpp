@@ -3,21 +3,40 @@
 #include <algorithm>
 
 namespace tessera::codegen {
+namespace {
+
+bool begins_mark(const ir::Stmt& stmt) {
+  return ir::is_mark(stmt) && std::get<ir::Print>(stmt.node).begins();
+}
+bool ends_mark(const ir::Stmt& stmt) {
+  return ir::is_mark(stmt) && !std::get<ir::Print>(stmt.node).begins();
+}
+
+}  // namespace
 
 std::vector<MarkPair> marks_of(const ir::Body& body) {
   std::vector<MarkPair> pairs;
   std::vector<size_t> open;  // in `pairs`
   for (size_t i = 0; i < body.size(); ++i) {
-    if (!ir::is_mark(body[i])) continue;
-    if (std::get<ir::Print>(body[i].node).begins()) {
+    if (begins_mark(body[i])) {
       open.push_back(pairs.size());
       pairs.push_back({i, body.size()});
-    } else {
+    } else if (ends_mark(body[i])) {
       pairs[open.back()].end = i;
       open.pop_back();
     }
   }
   return pairs;
+}
+
+size_t before_marks(const ir::Body& body, size_t position) {
+  while (position > 0 && begins_mark(body[position - 1])) --position;
+  return position;
+}
+
+size_t after_marks(const ir::Body& body, size_t position) {
+  while (position + 1 < body.size() && ends_mark(body[position + 1])) ++position;
+  return position;
 }
 
 bool is_value_or_mark(const ir::Stmt& stmt) {

@@ -20,6 +20,11 @@ struct MarkPair {
 /// The marks of a body itself, outer before inner.
 std::vector<MarkPair> marks_of(const ir::Body& body);
 
+/// The position of the first of the marks that begin right before a statement, and of the last of those that end right
+/// after it; its own if there are none.
+size_t before_marks(const ir::Body& body, size_t position);
+size_t after_marks(const ir::Body& body, size_t position);
+
 /// True for a statement that only names a value, or a mark: it counts neither as work nor as a copy.
 bool is_value_or_mark(const ir::Stmt& stmt);
 

@@ -61,9 +61,9 @@ size_t earliest_place(const ir::Body& before, const ir::Stmt& copies) {
     if (defines || !only_computes(stmt) || stmt.manual_sync != copies.manual_sync) break;
   }
   // Hoisting above definitions and constants alone gains nothing.
-  while (place < before.size() && (std::holds_alternative<ir::Let>(before[place].node) ||
-                                   std::holds_alternative<ir::Fill>(before[place].node) ||
-                                   ir::is_mark(before[place]))) {
+  while (place < before.size() &&
+         (std::holds_alternative<ir::Let>(before[place].node) ||
+          std::holds_alternative<ir::Fill>(before[place].node) || ir::is_mark(before[place]))) {
     ++place;
   }
   return place;

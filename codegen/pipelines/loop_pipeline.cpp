@@ -260,9 +260,10 @@ ir::Stmt LoopPipeline::main_loop() {
     loop.body.insert(loop.body.end(), consumers.begin(), consumers.end());
     consumers.clear();
   };
+  last_reader = after_marks(loop_.body, last_reader);
   for (size_t i = 0; i < loop_.body.size(); ++i) {
     for (const CopyGroup& group : groups_) {
-      if (group.consumer != i) continue;
+      if (before_marks(loop_.body, group.consumer) != i) continue;
       flush();
       loop.body.push_back({ir::AsyncWait{-1, pending}, loc_});
       if (issues_last_) {

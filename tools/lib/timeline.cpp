@@ -184,6 +184,8 @@ std::string line_of(const Timeline& timeline, const Row& row) {
   const int64_t end = length_of(timeline);
   std::string line(kColumns, '.');
   for (const Bar& bar : row.bars) {  // inner ones come later
+    const bool is_short = 2 * kColumns * (bar.end - bar.begin) < end;
+    if (is_short && is_wait(timeline, bar.mark)) continue;  // for what is there already
     const int64_t first = std::min(bar.begin * kColumns / end, kColumns - 1);
     const int64_t last = std::clamp((bar.end * kColumns + end - 1) / end, first + 1, kColumns);
     for (int64_t i = first; i < last; ++i) {

@@ -1,10 +1,11 @@
 // Machine: the timeline of a block, in steps of its warps.
 //
-// Each warp counts its steps: a step is an access, an exchange, a barrier, an operation on floats of all lanes, or 8
-// columns of a matrix product. Indices and conditions are free. The threads of a group run in lockstep here, but a warp
-// that a condition leaves out counts nothing. Where warps wait for each other, each goes on at the step of the last one to
-// arrive, as Lamport's clocks do: at barriers, at mbarriers (an arrival leaves its step there, a wait takes it), and so
-// at the stages of rings. The steps depend on the program and its data alone, not on the order in which roles take turns.
+// Each warp counts its steps: a step is an access to memory, an exchange, a barrier, an operation on floats of all lanes,
+// or 8 columns of a matrix product. Registers, indices and conditions are free. The threads of a group run in lockstep
+// here, but a warp that a condition leaves out counts nothing. Where warps wait for each other, each goes on at the step
+// of the last one to arrive, as Lamport's clocks do: at barriers, at mbarriers (an arrival leaves its step there, a wait
+// takes it), and so at the stages of rings. The steps depend on the program and its data alone, not on the order in which
+// roles take turns.
 //
 // They are no time: copies and products in the background are there at once, and blocks of other clusters cost nothing.
 
@@ -35,7 +36,10 @@ int64_t Machine::cost_of(const Instr& instr) const {
     case Code::start_product:
       return code_.group_products[static_cast<size_t>(instr.index)].node.columns() / 8;
     case Code::load:
-    case Code::store:
+    case Code::store: {
+      const int array = code_.transfers[static_cast<size_t>(instr.index)].storage;
+      return storage(array).array->space == ArraySpace::registers ? 0 : 1;
+    }
     case Code::atomic:
     case Code::extern_call:
     case Code::lanewise:
