@@ -5,8 +5,6 @@
 //   example_03_gemm 4096 cuda:0 wide    the same by larger blocks, of 208 KiB of shared memory
 //   example_03_gemm 4096 cuda:0 roles    the same: one warp loads boxes, the copy engine stores them
 //   example_03_gemm 256 cpu timeline roles.svg    by roles in one block: when each of its warps does what
-#include <tessera/kernels/jit/timeline.h>
-#include <tessera/tools/lib/timeline.h>
 #include <tessera/tools/lib/trial.h>
 
 #include <cmath>

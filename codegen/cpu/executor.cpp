@@ -274,6 +274,13 @@ class ClusterQueue {
   std::exception_ptr error_;
 };
 
+std::vector<WarpMarks>* begin_marks(const Program& program, const Options& options) {
+  if (options.marks != nullptr) {
+    options.marks->assign(static_cast<size_t>(program.block().num_warps()), {});
+  }
+  return options.marks;
+}
+
 void check_grid(const Program& program, const std::array<int64_t, 3>& grid) {
   if (grid[0] % program.cluster == 0) return;
   argument_error(program, "", "the first extent of the grid is no multiple of the cluster",
@@ -314,10 +321,7 @@ void Executable::run(std::span<const Argument> arguments, const Options& options
   launch.count = options.counts != nullptr || launch.count_accesses;
   if (options.print) launch.print = &options.print;
   launch.reported = options.reported;
-  launch.marks = options.marks;
-  if (options.marks != nullptr) {
-    options.marks->assign(static_cast<size_t>((program.threads + kWarpSize - 1) / kWarpSize), {});
-  }
+  launch.marks = begin_marks(program, options);
   launch.arithmetic = options.arithmetic;
   if (options.arithmetic == Arithmetic::target && !facts_of(program.target).has_known_sums) {
     throw Error({.kind = ErrorKind::unsupported,

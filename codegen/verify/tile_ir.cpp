@@ -296,13 +296,9 @@ class TileVerifier : TileEffectReceiver {
   void look(const ir::Assert& check) const { is_condition(check.condition); }
   void look(const ir::Print& print) {
     if (!print.is_mark()) return;
-    require(!in_parallel_, "a mark stands outside of parallel loops", print.text);
-    if (print.begins()) {
-      open_marks_.push_back(print.event);
-      return;
-    }
-    require(!open_marks_.empty() && open_marks_.back() + 1 == print.event,
-            "a mark ends in the body where it begins, after those inside it", print.text);
+    if (print.begins()) return open_marks_.push_back(print.event);
+    const bool is_last = !open_marks_.empty() && open_marks_.back() + 1 == print.event;
+    require(is_last, "a mark ends in the body where it begins, after those inside it", print.text);
     open_marks_.pop_back();
   }
   void look(const ir::Dependency&) const {}
@@ -386,8 +382,7 @@ class TileVerifier : TileEffectReceiver {
   std::map<int, const ir::Buffer*> buffers_;  // all buffers, by number
   std::set<int> begun_;                       // numbers of tensors and of views in scope
   std::set<int> loops_;                       // numbers
-  std::set<int> groups_;                      // committed
-  std::set<int> tokens_;                      // of stores
+  std::set<int> groups_, tokens_;             // committed; of stores
   std::map<int, ir::ReduceOp> reducers_, reducers_of_body_;  // open, by number
   std::vector<int> open_marks_;                              // events of the body, outer first
   bool in_parallel_ = false;                                 // in a parallel loop

@@ -31,7 +31,7 @@ struct TileExpectations {
 /// - a reducer is opened, updated and finalized in this order, by one operation, in one body;
 /// - asynchronous copies are committed before a wait and before the end, and a wait for a group comes
 ///   after its commit;
-/// - marks nest within a body, and stand in no parallel loop;
+/// - marks nest within a body;
 /// - steps of loops are positive, and parallel loops have constant extents.
 ///
 ///   verify(kernel, {.are_loops_serial = true}, "pipeline_loops")

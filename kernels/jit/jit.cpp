@@ -24,7 +24,6 @@
 #include "kernels/jit/ready_kernel.h"
 #include "kernels/jit/run_op.h"
 #include "kernels/jit/target.h"
-#include "kernels/jit/timeline.h"
 #include "runtime/cache/sha256.h"
 #include "runtime/options.h"
 #include "runtime/request.h"

@@ -8,11 +8,11 @@
 
 #include "codegen/cpu/executor.h"
 #include "codegen/thread_ir.h"
-#include "kernels/jit/timeline.h"
+#include "kernels/jit/jit.h"
 
 namespace tessera::kernels::jit {
 
-/// What a timeline says of a program besides times.
+/// All that a timeline tells besides times.
 struct MarkedProgram {
   std::string kernel;
   int64_t block = 0;

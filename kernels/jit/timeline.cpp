@@ -1,11 +1,10 @@
-#include "kernels/jit/timeline.h"
-
 #include <algorithm>
 #include <limits>
 #include <utility>
 
 #include "dsl/base/error.h"
 #include "kernels/jit/call_context.h"
+#include "kernels/jit/jit.h"
 #include "kernels/jit/marked_warps.h"
 
 namespace tessera::kernels::jit {

@@ -1,7 +1,6 @@
 // Marks on a GPU: the events that the executor notes, in order and in cycles.
 
 #include "kernels/jit/jit.h"
-#include "kernels/jit/timeline.h"
 #include "tests/support/catch.h"
 #include "tests/support/device_tensor.h"
 #include "tests/support/run_kernel.h"

@@ -160,18 +160,26 @@ cu::Result launch(const cu::LaunchConfig* config, cu::Function function, void** 
   if (arguments) std::memcpy(&g_state->first_argument, arguments[0], sizeof(int64_t));
   return g_state->launch_result;
 }
-cu::Result get_global(cu::DevicePtr* pointer, size_t* bytes, cu::Library, const char*) {
+cu::Result get_global(cu::DevicePtr* pointer, size_t* bytes, cu::Library, const char* name) {
+  if (name == std::string("tessera_marks")) {
+    *pointer = reinterpret_cast<cu::DevicePtr>(g_state->marks.data());
+    return *bytes = g_state->marks.size() * sizeof(uint64_t), 0;
+  }
   *pointer = reinterpret_cast<cu::DevicePtr>(&g_state->variable);
   return *bytes = sizeof(g_state->variable), 0;
 }
-// Copies the variable; other memory of the device is not there.
+bool is_variable(cu::DevicePtr place) {
+  return place == reinterpret_cast<cu::DevicePtr>(&g_state->variable) ||
+         place == reinterpret_cast<cu::DevicePtr>(g_state->marks.data());
+}
+// Copies the variables; other memory of the device is not there.
 cu::Result copy_async(cu::DevicePtr to, cu::DevicePtr from, size_t bytes, cu::Stream) {
-  if (reinterpret_cast<uint32_t*>(from) != &g_state->variable) return 0;
-  return std::memcpy(reinterpret_cast<void*>(to), &g_state->variable, bytes), 0;
+  if (!is_variable(from)) return 0;
+  return std::memcpy(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), bytes), 0;
 }
 cu::Result set_async(cu::DevicePtr to, unsigned char value, size_t bytes, cu::Stream) {
-  if (reinterpret_cast<uint32_t*>(to) != &g_state->variable) return 0;
-  return std::memset(&g_state->variable, value, bytes), 0;
+  if (!is_variable(to)) return 0;
+  return std::memset(reinterpret_cast<void*>(to), value, bytes), 0;
 }
 cu::Result encode_tensor_map(void* map, int dtype, unsigned rank, void* at,
                              const unsigned long long* extents, const unsigned long long* strides,

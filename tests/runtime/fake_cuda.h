@@ -45,7 +45,8 @@ struct FakeState {
   runtime::cu::AccessPolicyWindow window = {};  // of the last launch
   int blocks_per_sm = 2;
   int allocate_result = 0;  // of cuMemAlloc
-  uint32_t variable = 0;    // the only one of any kernel
+  uint32_t variable = 0;    // the only one of any kernel, but for:
+  std::vector<uint64_t> marks = std::vector<uint64_t>(32 * 1024);  // tessera_marks
   unsigned long long stream_id = 1;
   unsigned long long last_argument = 0;         // of a cooperative launch
   int max_clusters = 1;                         // that fit the device

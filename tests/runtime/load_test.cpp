@@ -294,6 +294,9 @@ TEST_CASE("a variable of a kernel is read once") {
   fake.state().variable = 7;
   CHECK(take_variable(*kernel, "tessera_report", nullptr) == 7);
   CHECK(take_variable(*kernel, "tessera_report", nullptr) == 0);
+  fake.state().marks[5] = 9;
+  CHECK(take_array(*kernel, "tessera_marks", nullptr).at(5) == 9);
+  CHECK(take_array(*kernel, "tessera_marks", nullptr) == std::vector<uint64_t>(32 * 1024));
 }
 
 TEST_CASE("memory that a launch streams is evicted first, where that leaves others' in L2") {

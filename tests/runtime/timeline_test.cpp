@@ -1,10 +1,9 @@
 // Timelines of calls on the CPU: what a scope gets, and that calls without one are as before.
 
-#include "kernels/jit/timeline.h"
-
 #include "kernels/jit/jit.h"
 #include "kernels/jit/marked_warps.h"
 #include "kernels/jit/prepare.h"
+#include "tests/runtime/fake_calls.h"
 #include "tests/support/catch.h"
 #include "tests/support/host_tensor.h"
 #include "tests/support/run_kernel.h"
@@ -115,6 +114,36 @@ TEST_CASE("words of a GPU become bars, and what did not fit is counted", "[jit][
   CHECK(bars[1].depth == 1);
   CHECK(timeline.rows[1].dropped == 5);
   CHECK(timeline.rows[1].bars[0].end == 110);  // with the last that fitted
+}
+
+TEST_CASE("a scope takes the marks of a GPU, of a kernel that is compiled for it",
+          "[jit][timeline]") {
+  test::OnFakes on;
+  const TensorView x(reinterpret_cast<void*>(0x10000000), DType::f32, {4, 64}, Device::cuda(0));
+  const TensorView y(reinterpret_cast<void*>(0x20000000), DType::f32, {4, 64}, Device::cuda(0));
+  const std::vector<TensorView> tensors = {x, y};
+  const Function function(doubled());
+  function(tensors, {}, nullptr);
+  CHECK(on.fake.state().num_compiles == 1);
+  {
+    const TimelineScope scope(2);
+    on.fake.state().marks[1024] = 500 << 8 | 1;
+    on.fake.state().marks[1025] = 700 << 8 | 2;
+    function(tensors, {}, nullptr);
+    function(tensors, {}, nullptr);
+    CHECK(on.fake.state().num_compiles == 2);
+    REQUIRE(scope.timelines().size() == 2);
+    const Timeline& first = scope.timelines()[0];
+    CHECK(first.unit == "cycles");
+    REQUIRE(first.rows.size() == 1);
+    CHECK(first.rows[0].warp == 1);
+    REQUIRE(first.rows[0].bars.size() == 1);
+    CHECK(first.rows[0].bars[0].end == 200);
+    CHECK(scope.timelines()[1].rows.empty());  // they were taken
+  }
+  function(tensors, {}, nullptr);
+  CHECK(on.fake.state().num_compiles == 2);
+  CHECK(on.fake.state().num_launches == 4);
 }
 
 }  // namespace tessera

@@ -222,7 +222,7 @@ TEST_CASE("the timeline that dsl/README shows is that of example 03", "[pages][s
   const std::string picture = folder.path("roles.svg");
   const test::ChildResult roles =
       test::run_program({test::in_build("example_03_gemm"), "256", "cpu", "timeline", picture},
-                        {"TESSERA_CACHE=off"});
+                        {"TESSERA_CACHE=off", "TESSERA_CPU_TARGET=sm_90a"});
   CAPTURE(roles.output);
   REQUIRE(roles.exit_code == 0);
   check_output("03_timeline.svg", read_text(picture));

@@ -1,10 +1,9 @@
 // Timelines as text and as pictures.
 
-#include "tools/lib/timeline.h"
-
 #include "tests/support/catch.h"
 #include "tests/tools/program.h"
 #include "tests/tools/temporary_folder.h"
+#include "tools/lib/trial.h"
 
 namespace tessera::tools {
 namespace {

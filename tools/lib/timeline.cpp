@@ -1,5 +1,3 @@
-#include "tools/lib/timeline.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,6 +6,7 @@
 #include <vector>
 
 #include "tools/lib/text/svg.h"
+#include "tools/lib/trial.h"
 
 namespace tessera::tools {
 namespace {
@@ -20,13 +19,13 @@ constexpr const char* kStyle = R"(
 svg { background: #fff; font: 12px system-ui, sans-serif; }
 .label { fill: #444; } .small { fill: #fff; font-size: 10px; } .grid { stroke: #e4e4e4; }
 .m0 { fill: #0072b2; } .m1 { fill: #d55e00; } .m2 { fill: #009e73; } .m3 { fill: #b0588a; }
-.m4 { fill: #a06a00; } .m5 { fill: #882255; } .m6 { fill: #777722; } .m7 { fill: #44779a; } .wait { fill: #bbb; }
+.m4 { fill: #a06a00; } .m5 { fill: #882255; } .m6 { fill: #777722; } .m7 { fill: #44779a; } .wait { fill: #888; }
 @media (prefers-color-scheme: dark) {
-  svg { background: #0d1117; } .label { fill: #c9d1d9; } .grid { stroke: #30363d; } .wait { fill: #555; }
+  svg { background: #0d1117; } .label { fill: #c9d1d9; } .grid { stroke: #30363d; } .wait { fill: #666; }
 }
 )";
 constexpr int kColours = 8;
-constexpr double kWidth = 960, kLeft = 110, kRight = 20, kTop = 40, kRow = 20, kBox = 16, kGap = 10;
+constexpr double kWidth = 960, kRight = 20, kTop = 40, kRow = 20, kBox = 16, kGap = 10;
 constexpr double kLetter = 6;  // at most, of the small font
 
 int64_t length_of(const Timeline& timeline) {
@@ -81,6 +80,7 @@ class Picture {
   explicit Picture(const Timeline& timeline)
       : timeline_(timeline),
         end_(length_of(timeline)),
+        left_(left_of(timeline)),
         svg_(kWidth, height(), title_of(timeline)) {}
 
   std::string file() {
@@ -111,15 +111,15 @@ class Picture {
     return y;
   }
   double x_of(int64_t time) const {
-    return kLeft +
-           (kWidth - kLeft - kRight) * static_cast<double>(time) / static_cast<double>(end_);
+    return left_ +
+           (kWidth - left_ - kRight) * static_cast<double>(time) / static_cast<double>(end_);
   }
   std::string style_of(int mark) const {
     return is_wait(timeline_, mark) ? "wait" : fmt::format("m{}", mark % kColours);
   }
 
   void legend() {
-    double x = kLeft;
+    double x = left_;
     for (const int mark : marks_in(timeline_)) {
       svg_.rect({x, 12}, 12, 12, style_of(mark));
       svg_.text({x + 17, 22}, Svg::Anchor::start, name_of(timeline_, mark));
@@ -169,8 +169,15 @@ class Picture {
   }
   static double inset(int depth) { return std::min(3.0 * depth, 6.0); }
 
+  static double left_of(const Timeline& timeline) {
+    size_t longest = 14;
+    for (const Row& row : timeline.rows) longest = std::max(longest, label_of(row).size());
+    return 12 + 7 * static_cast<double>(longest);
+  }
+
   const Timeline& timeline_;
   const int64_t end_;
+  const double left_;  // of the boxes
   Svg svg_;
 };
 
@@ -184,18 +191,20 @@ std::string line_of(const Timeline& timeline, const Row& row) {
   const int64_t end = length_of(timeline);
   std::string line(kColumns, '.');
   for (const Bar& bar : row.bars) {  // inner ones come later
-    const bool is_short = 2 * kColumns * (bar.end - bar.begin) < end;
-    if (is_short && is_wait(timeline, bar.mark)) continue;  // for what is there already
+    // A short wait leaves the column to what is there already.
+    const bool makes_way =
+        is_wait(timeline, bar.mark) && 2 * kColumns * (bar.end - bar.begin) < end;
     const int64_t first = std::min(bar.begin * kColumns / end, kColumns - 1);
     const int64_t last = std::clamp((bar.end * kColumns + end - 1) / end, first + 1, kColumns);
     for (int64_t i = first; i < last; ++i) {
-      line[static_cast<size_t>(i)] = letter_of(timeline, bar.mark);
+      char& letter = line[static_cast<size_t>(i)];
+      if (letter == '.' || !makes_way) letter = letter_of(timeline, bar.mark);
     }
   }
   return line;
 }
 
-/// Of the warps of a role together.
+/// A mark in the warps of a role together.
 struct Sums {
   int64_t times = 0, length = 0;
 };

@@ -1,6 +1,6 @@
 #pragma once
 // The shared part of the larger examples: run a kernel on random tensors, compare with a plain reference, and time it on
-// a GPU beside a copy of the same bytes.
+// a GPU beside a copy of the same bytes. And pictures of timelines.
 
 #include <fmt/format.h>
 
@@ -12,6 +12,7 @@
 
 #include "dsl/base/tensor_view.h"
 #include "dsl/builder.h"
+#include "kernels/jit/jit.h"
 
 namespace tessera::tools {
 
@@ -44,5 +45,16 @@ bool compare(const std::string& what, const TrialTensor& got, double tolerance, 
   fmt::print("{}: largest error {:.1e}, allowed {:.1e}\n", what, worst, tolerance);
   return worst <= tolerance;
 }
+
+/// An SVG file that stands by itself, on a light or a dark page: a row per warp, by roles; a box per mark, in the colour
+/// that the legend gives; marks inside others are flatter.
+///
+///   jit::TimelineScope scope;
+///   own_kernel(tensors, {}, nullptr);
+///   std::ofstream("own_kernel.svg") << tools::timeline_picture(scope.timelines().front());
+std::string timeline_picture(const kernels::jit::Timeline& timeline);
+
+/// The same for a terminal: a line per warp, a letter per mark; then how long each role was in each of them.
+std::string timeline_text(const kernels::jit::Timeline& timeline);
 
 }  // namespace tessera::tools

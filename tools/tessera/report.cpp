@@ -6,11 +6,11 @@
 
 #include <algorithm>
 
-#include "kernels/jit/timeline.h"
+#include "kernels/jit/jit.h"
 #include "tools/lib/calls/example.h"
 #include "tools/lib/calls/op_call.h"
 #include "tools/lib/own_kernel.h"
-#include "tools/lib/timeline.h"
+#include "tools/lib/trial.h"
 #include "tools/tessera/command.h"
 
 namespace tessera::tools {

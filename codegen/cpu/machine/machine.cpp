@@ -129,9 +129,7 @@ void Machine::start_block(const std::array<int64_t, 3>& block, int64_t number) {
   products_.assign(cursors_.size(), {});
   busy_.clear();
   if (code_.checked) shadow_->start_block();
-  if (launch_.marks != nullptr) {
-    steps_.assign(static_cast<size_t>((code_.threads + kWarpSize - 1) / kWarpSize), 0);
-  }
+  if (launch_.marks != nullptr) steps_.begin(program_.block().num_warps());
   has_ended_ = is_at_barrier_ = is_at_grid_barrier_ = false;
   visitor_.reset();
 }
@@ -139,7 +137,7 @@ void Machine::start_block(const std::array<int64_t, 3>& block, int64_t number) {
 void Machine::pass_cluster_barrier(int64_t step) {
   is_at_barrier_ = is_at_grid_barrier_ = false;
   visitor_.reset();
-  go_on_at(step);
+  steps_.go_on_at(mask(), step);
 }
 
 bool Machine::resume() {
@@ -236,7 +234,7 @@ Machine::Stop Machine::execute(const std::vector<Instr>& code) {
         break;
     }
     went_on_ = true;
-    if (!steps_.empty()) count_steps(instr);
+    if (steps_.are_counted()) count_steps(instr);
   }
   return stop(Stop::end);
 }

@@ -24,6 +24,7 @@
 #include "codegen/cpu/machine/launch.h"
 #include "codegen/cpu/machine/mbarrier.h"
 #include "codegen/cpu/machine/neighbours.h"
+#include "codegen/cpu/machine/warp_steps.h"
 #include "codegen/cpu/races/shadow.h"
 #include "codegen/cpu/races/warp_clocks.h"
 
@@ -57,11 +58,9 @@ class Machine {
   [[noreturn]] void trap_alone(const Machine& other) const;
   /// Traps at the block's position if no thread of the cluster can make progress.
   [[noreturn]] void trap_deadlock();
-  /// All blocks of the cluster or grid have arrived, the last one at that step. Forgets which blocks accessed this
-  /// block's memory.
+  /// All blocks of the cluster or grid have arrived, the last one at that step. Forgets who accessed this block's memory.
   void pass_cluster_barrier(int64_t step);
-  /// The largest step of the warps that run: see WarpMarks. 0 if nobody asks for marks.
-  int64_t last_step() const;
+  int64_t last_step() const { return steps_.last(mask()); }
   const Counts& counts() const { return counts_; }
   /// By statement and transfer.
   using Accesses = std::map<std::pair<int32_t, const Transfer*>, Counts>;
@@ -272,14 +271,8 @@ class Machine {
   void require(const Instr& instr) const;
   void print(const Instr& instr) const;
   void extern_call(const Instr& instr);
-
-  // ---- marks.cpp
-  void mark(const Instr& instr) const;
+  void mark(const Instr& instr) const;  // marks.cpp
   void count_steps(const Instr& instr);
-  int64_t cost_of(const Instr& instr) const;
-  int64_t& step_of(int lane) { return steps_[static_cast<size_t>(lane / kWarpSize)]; }
-  /// The warps that run have waited until that step.
-  void go_on_at(int64_t step);
 
   // ---- traps (checks.cpp)
   struct Fault {
@@ -401,7 +394,7 @@ class Machine {
   int left_ = 0;                                // threads that have returned
   Counts counts_;
   Accesses accesses_;
-  std::vector<int64_t> steps_;  // by warp; empty: nobody asks for marks
+  WarpSteps steps_;
 };
 
 }  // namespace tessera::codegen::cpu

@@ -9,36 +9,21 @@
 //
 // They are no time: copies and products in the background are there at once, and blocks of other clusters cost nothing.
 
-#include <algorithm>
-
 #include "codegen/cpu/machine/machine.h"
 
 namespace tessera::codegen::cpu {
+namespace {
 
-void Machine::mark(const Instr& instr) const {
-  if (launch_.marks == nullptr || program_.marked_block != block_number_) return;
-  for_each_lane(mask(), [&](int lane) {
-    if (lane % kWarpSize != 0) return;
-    const auto warp = static_cast<size_t>(lane / kWarpSize);
-    WarpMarks& noted = (*launch_.marks)[warp];
-    if (noted.marks.size() < WarpMarks::kMost) {
-      noted.marks.push_back({instr.index, steps_[warp]});
-    } else {
-      ++noted.dropped;
-    }
-  });
-}
-
-int64_t Machine::cost_of(const Instr& instr) const {
+int64_t steps_of(const Bytecode& code, const Instr& instr) {
   switch (instr.code) {
     case Code::compute:
       return !instr.out.uniform && is_float(instr.out.type) ? 1 : 0;
     case Code::start_product:
-      return code_.group_products[static_cast<size_t>(instr.index)].node.columns() / 8;
+      return code.group_products[static_cast<size_t>(instr.index)].node.columns() / 8;
     case Code::load:
     case Code::store: {
-      const int array = code_.transfers[static_cast<size_t>(instr.index)].storage;
-      return storage(array).array->space == ArraySpace::registers ? 0 : 1;
+      const int array = code.transfers[static_cast<size_t>(instr.index)].storage;
+      return code.arrays[static_cast<size_t>(array)].array->space == ArraySpace::registers ? 0 : 1;
     }
     case Code::atomic:
     case Code::extern_call:
@@ -64,27 +49,27 @@ int64_t Machine::cost_of(const Instr& instr) const {
   }
 }
 
-void Machine::count_steps(const Instr& instr) {
-  const int64_t cost = cost_of(instr);
-  if (cost == 0) return;
-  for_each_active_warp(mask(), [&](int warp) { steps_[static_cast<size_t>(warp)] += cost; });
-  if (instr.code == Code::barrier) go_on_at(last_step());
-}
+}  // namespace
 
-int64_t Machine::last_step() const {
-  int64_t last = 0;
-  if (steps_.empty()) return last;
-  for_each_active_warp(mask(),
-                       [&](int warp) { last = std::max(last, steps_[static_cast<size_t>(warp)]); });
-  return last;
-}
-
-void Machine::go_on_at(int64_t step) {
-  if (steps_.empty()) return;
-  for_each_active_warp(mask(), [&](int warp) {
-    int64_t& own = steps_[static_cast<size_t>(warp)];
-    own = std::max(own, step);
+void Machine::mark(const Instr& instr) const {
+  if (launch_.marks == nullptr || program_.marked_block != block_number_) return;
+  for_each_lane(mask(), [&](int lane) {
+    if (lane % kWarpSize != 0) return;
+    const auto warp = static_cast<size_t>(lane / kWarpSize);
+    WarpMarks& noted = (*launch_.marks)[warp];
+    if (noted.marks.size() < WarpMarks::kMost) {
+      noted.marks.push_back({instr.index, steps_.of(lane / kWarpSize)});
+    } else {
+      ++noted.dropped;
+    }
   });
+}
+
+void Machine::count_steps(const Instr& instr) {
+  const int64_t cost = steps_of(code_, instr);
+  if (cost == 0) return;
+  steps_.add(mask(), cost);
+  if (instr.code == Code::barrier) steps_.go_on_at(mask(), last_step());
 }
 
 }  // namespace tessera::codegen::cpu

@@ -114,7 +114,7 @@ void Machine::mbarrier_arrive(const Instr& instr) {
            .related = mbarrier.arrival.statement});
     }
     --mbarrier.pending;
-    if (!steps_.empty()) mbarrier.step = std::max(mbarrier.step, step_of(lane));
+    if (steps_.are_counted()) mbarrier.step = std::max(mbarrier.step, steps_.of(lane / kWarpSize));
     mbarrier.arrival = {instr.statement, number(lane)};
     if (shadow_) neighbours_.clocks.release(number(lane) / kWarpSize, mbarrier.current);
     check_bytes(instr, lane, mbarrier, name);
@@ -155,7 +155,7 @@ bool Machine::mbarrier_wait(const Instr& instr) {
       mbarrier.begin_next_phase();
     }
     mbarrier.awaited = std::max(mbarrier.awaited, phase);
-    if (!steps_.empty()) step_of(lane) = std::max(step_of(lane), mbarrier.ended_at);
+    if (steps_.are_counted()) steps_.go_on_at(lane / kWarpSize, mbarrier.ended_at);
     if (shadow_) neighbours_.clocks.acquire(number(lane) / kWarpSize, mbarrier.ended);
   });
   return passes;

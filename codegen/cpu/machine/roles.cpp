@@ -137,7 +137,7 @@ bool Machine::named_barrier(const Instr& instr) {
   }
   if (state.rounds == cursor_->awaited_round) return false;
   cursor_->awaited_round = -1;
-  go_on_at(state.ended_at);
+  steps_.go_on_at(mask(), state.ended_at);
   return true;
 }
 

@@ -112,6 +112,27 @@ ir::Kernel marked_product(PipelineOptions options, bool has_marks = true) {
   return k.finish();
 }
 
+/// Two sums by one block, which issues the first copies of the second one behind the first one's loop.
+ir::Kernel sums_across() {
+  Builder k("sums_across");
+  auto x = k.input("x", kF32, {8, 16 * kSteps});
+  auto y = k.output("y", kF32, {8, 16});
+  k.launch({1}, {.threads = 32});
+  auto tile = k.shared(kF32, {4, 16}, "tile");
+  k.persistent({2}, [&](Value row) {
+    auto sum = k.fragment(kF32, {4, 16}, "sum");
+    k.fill(sum, 0.0f);
+    k.pipelined(0, kSteps, {.stages = 3, .across = true}, [&](Value step) {
+      k.mark("load", [&] { k.copy(x.tile({row * 4, step * 16}, {4, 16}), tile); });
+      k.mark("add", [&] {
+        k.parallel({4, 16}, [&](Value r, Value c) { sum(r, c) += tile(r, c); });
+      });
+    });
+    k.mark("store", [&] { k.copy(sum, y.tile({row * 4, 0}, {4, 16})); });
+  });
+  return k.finish();
+}
+
 struct Noted {
   std::vector<WarpMarks> warps;
   std::vector<std::string> names;
@@ -170,6 +191,9 @@ TEST_CASE("a warp notes its marks in the order of its program", "[language][mark
           "sum(fill load load add load add load add add) store");
     CHECK(run(pipelined_sum({.stages = 1}), target).text(0) ==
           "sum(fill load add load add load add load add) store");
+    CHECK(run(sums_across(), target).text(0) ==
+          "load load load add load add add add load load store "
+          "load add load add add add store");
     const Noted product = run(marked_product(kAhead), target);
     CHECK(product.text(0) == product.text(3));
     CHECK(product.text(0) ==
@@ -206,13 +230,34 @@ TEST_CASE("steps of a warp do not depend on the order in which roles take turns"
   for (const ir::Kernel& kernel : {sum_by_roles(), marked_product(kProducer)}) {
     const std::vector<int64_t> first = steps(run(kernel, kSm90a));
     CHECK(std::set<int64_t>(first.begin(), first.end()).size() > 8);
-    for (const uint32_t schedule : {1, 2, 3}) CHECK(steps(run(kernel, kSm90a, schedule)) == first);
+    for (const uint32_t schedule : {1u, 2u, 3u})
+      CHECK(steps(run(kernel, kSm90a, schedule)) == first);
   }
   // The warp that loads is two stages ahead, then waits until one is free.
   const Noted product = run(marked_product(kProducer), kSm90a);
   const auto& load = product.warps[4].marks;
   CHECK(load[1].step - load[0].step == 1);
   CHECK(load[9].step - load[8].step > 5);
+}
+
+TEST_CASE("warps go on at the step of the last one to come", "[language][marks]") {
+  const auto waits = [](bool of_cluster) {
+    Builder k("meeting");
+    auto y = k.output("y", DType::i32, {2, 64, 20});
+    auto at = k.launch({2}, {.threads = 64, .cluster = of_cluster ? 2 : 1});
+    const Value is_late = of_cluster ? at.x == 1 : k.warp() == 1;
+    k.if_(is_late, [&] { k.serial(0, 20, [&](Value i) { y(at.x, k.thread(), i) = i; }); });
+    k.mark("meet", [&] { of_cluster ? k.sync_cluster() : k.sync(); });
+    return run(k.finish(), kSm90a).warps;
+  };
+  for (const bool of_cluster : {false, true}) {
+    const std::vector<WarpMarks> warps = waits(of_cluster);
+    CAPTURE(of_cluster);
+    CHECK(warps[0].marks[0].step == 0);
+    CHECK(warps[0].marks[1].step >= 20);
+    CHECK(warps[0].marks[1].step == warps[1].marks[1].step);
+    CHECK(warps[1].marks[0].step == (of_cluster ? 0 : 20));
+  }
 }
 
 TEST_CASE("marks that nobody asks for change nothing", "[language][marks]") {
