@@ -12,19 +12,37 @@
 #include "runtime/parallel.h"
 
 namespace tessera::kernels::jit {
+namespace {
+
+/// While it lives, values of tensors are not looked at: a call that writes them may have been prepared only, too.
+class AnyValues {
+ public:
+  AnyValues() : before_(std::exchange(call_context().takes_any_values, true)) {}
+  ~AnyValues() { call_context().takes_any_values = before_; }
+  AnyValues(const AnyValues&) = delete;
+  AnyValues& operator=(const AnyValues&) = delete;
+
+ private:
+  const bool before_;
+};
+
+void make_prepared(const std::function<void()>& call, std::stop_token stop) {
+  const CallModeScope scope({.until = CallMode::Until::prepared, .stop = std::move(stop)});
+  const AnyValues values;
+  call();
+}
+
+}  // namespace
 
 void prepare(const std::function<void()>& call) {
-  const CallModeScope scope({.until = CallMode::Until::prepared, .stop = call_context().mode.stop});
-  call();
+  make_prepared(call, call_context().mode.stop);
 }
 
 void prepare_all(std::span<const std::function<void()>> calls, const PrepareOptions& options) {
   const int jobs =
       options.jobs > 0 ? options.jobs : runtime::num_jobs(runtime::Runtime::instance().options());
-  runtime::run_in_parallel(calls.size(), jobs, options.stop, [&](size_t i) {
-    const CallModeScope scope({.until = CallMode::Until::prepared, .stop = options.stop});
-    calls[i]();
-  });
+  runtime::run_in_parallel(calls.size(), jobs, options.stop,
+                           [&](size_t i) { make_prepared(calls[i], options.stop); });
 }
 
 LaunchPlan plan(std::span<const TensorView> tensors, const std::function<void()>& call) {

@@ -17,7 +17,8 @@
 namespace tessera::kernels::jit {
 
 /// Compiles and loads the kernels of `call` and launches nothing. Afterwards the call may be made
-/// during stream capture. Throws what the call would throw.
+/// during stream capture. Throws what the call would throw, but for values of CPU tensors: it reads none, since what writes
+/// them may be prepared only, too.
 ///
 /// Example: jit::prepare([&] { transpose({.x = x, .out = out}, stream); });
 TESSERA_API void prepare(const std::function<void()>& call);

@@ -3,11 +3,13 @@
 #include "kernels/warm_up.h"
 
 #include <algorithm>
+#include <array>
 #include <fstream>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "kernels/jit/prepare.h"
 #include "kernels/signature/case.h"
 #include "kernels/signature/table.h"
 #include "kernels/views/dry_call.h"
@@ -195,6 +197,20 @@ TEST_CASE("without a recording a call compiles its own kernels only", "[warm_up]
   OnFakes on(runtime::Options{});
   call("group_count", "T=65 K=8 num_groups=78");
   CHECK(on.fake.state().num_compiles == 1);
+}
+
+TEST_CASE("a chain of ops is prepared on a CPU before the first has written what the second reads",
+          "[warm_up]") {
+  std::array<int64_t, 4> ids = {0, 3, 99, 1};  // of four groups
+  std::array<int32_t, 4> counts{};
+  const Tensors tensors = {{"group_idx", {ids.data(), DType::i64, {4, 1}, Device::cpu()}},
+                           {"out", {counts.data(), DType::i32, {4}, Device::cpu()}},
+                           {"workspace", {counts.data(), DType::i32, {0}, Device::cpu()}}};
+  const auto run = [&] {
+    find_op("group_count").run(tensors, {{"num_groups", int64_t{4}}}, nullptr);
+  };
+  CHECK_THROWS_WITH(run(), Catch::Contains("'group_idx' has a value out of range"));
+  CHECK_NOTHROW(jit::prepare(run));
 }
 
 }  // namespace
