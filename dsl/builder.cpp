@@ -357,6 +357,10 @@ Value Builder::uniform(Arg value, SourceLoc loc) {
 ir::Kernel Builder::finish(SourceLoc loc) {
   if (recorder_->finished) recorder_->fail("SPENT_BUILDER", "finish() is called twice", loc);
   if (!recorder_->launched) recorder_->fail("NO_LAUNCH", "finish() without launch()", loc);
+  if (!recorder_->marks.empty()) {  // its body threw
+    recorder_->fail(
+        "MARK", fmt::format("mark \"{}\" begins and does not end", recorder_->marks.back()), loc);
+  }
   recorder_->kernel.body = recorder_->take_body();
   recorder_->drop_unread(recorder_->kernel.body);
   const ir::Kernel& kernel = recorder_->kernel;

@@ -12,6 +12,7 @@
 #include <exception>
 #include <fstream>
 #include <optional>
+#include <stdexcept>
 #include <string_view>
 #include <vector>
 
@@ -103,10 +104,12 @@ int main(int argc, char** argv) try {
                  : form == "wide"   ? gemm(kWide)
                                     : gemm(Shape{}),
                  tensors, argc > 2 ? argv[2] : "cpu", 2 * std::pow(static_cast<double>(size), 3));
-  if (timeline) {
+  if (timeline && !timeline->timelines().empty()) {
     const ts::kernels::jit::Timeline& first = timeline->timelines().front();
     fmt::print("{}", ts::tools::timeline_text(first));
-    if (argc > 4) std::ofstream(argv[4]) << ts::tools::timeline_picture(first);
+    if (argc > 4 && !(std::ofstream(argv[4]) << ts::tools::timeline_picture(first)).flush()) {
+      throw std::runtime_error("cannot write the picture");
+    }
   }
   const std::vector<double>&a = tensors[0].values, &b = tensors[1].values;
   const bool ok = compare("c", tensors[2], 1, 7 * size + 13, [&](int64_t i, double& allowed) {

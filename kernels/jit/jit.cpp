@@ -301,9 +301,12 @@ void run_kernel(const CallContext& context, const Identity& identity,
   // A program for the CPU is that of a target, one with marks that of a block.
   std::string longer;
   if (!device.is_cuda()) longer = identity.spec + " " + to_string(target_of(context, device));
-  if (context.timeline != nullptr) {
-    longer = fmt::format("{} marks of {}", longer.empty() ? identity.spec : longer,
-                         context.timeline->block());
+  // A launch that somebody else makes later has nobody who takes its marks.
+  const bool is_launched = context.mode.plan == nullptr && context.mode.note == nullptr;
+  const TimelineScope* const timeline = is_launched ? context.timeline : nullptr;
+  if (timeline != nullptr) {
+    longer =
+        fmt::format("{} marks of {}", longer.empty() ? identity.spec : longer, timeline->block());
   }
   const std::string& key = longer.empty() ? identity.spec : longer;
   const bool is_named_only = context.mode.until == CallMode::Until::named;
@@ -315,7 +318,7 @@ void run_kernel(const CallContext& context, const Identity& identity,
     return;
   }
   ir::Kernel kernel = build();
-  if (context.timeline != nullptr) kernel.marked_block = context.timeline->block();
+  if (timeline != nullptr) kernel.marked_block = timeline->block();
   ArgumentBinder binder(std::string(identity.op), kernel, identity.author);
   const OrderedArguments arguments = order(binder);
   Binding binding = binder.bind(arguments.tensors(), arguments.scalars());

@@ -24,6 +24,14 @@ int count(const std::string& text, const std::string& part) {
   return found;
 }
 
+TEST_CASE("a mark in one warp of four counts as a quarter of a time for each", "[timeline]") {
+  Timeline timeline{"sum", 0, "steps", {"last"}, {}};
+  for (int warp = 0; warp < 4; ++warp) timeline.rows.push_back({warp, "", {}, 0});
+  timeline.rows[3].bars = {{0, 0, 20, 0}};
+  CHECK(timeline_text(timeline).find("last: 0.25 times, 5 steps of each warp, 25 %") !=
+        std::string::npos);
+}
+
 TEST_CASE("a timeline as text has a line per warp and sums per role", "[timeline]") {
   CHECK(timeline_text(sample()) ==
         "sum, block 2: 640 cycles, 3 begins and ends did not fit\n"

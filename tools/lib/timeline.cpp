@@ -233,9 +233,10 @@ std::string timeline_text(const Timeline& timeline) {
   for (const auto& [key, sum] : sums) {
     const auto& [role, mark] = key;
     const double mean = static_cast<double>(sum.length) / static_cast<double>(warps.at(role));
-    text += fmt::format("{}  {}{}{}: {} times, {:.0f} {} of each warp, {:.0f} %\n",
+    const double times = static_cast<double>(sum.times) / static_cast<double>(warps.at(role));
+    text += fmt::format("{}  {}{}{}: {:.3g} times, {:.0f} {} of each warp, {:.0f} %\n",
                         letter_of(timeline, mark), role, role.empty() ? "" : ", ",
-                        name_of(timeline, mark), sum.times / warps.at(role), mean, timeline.unit,
+                        name_of(timeline, mark), times, mean, timeline.unit,
                         100 * mean / static_cast<double>(length_of(timeline)));
   }
   return text;

@@ -84,15 +84,16 @@ void add_report(CLI::App& app, Command& command) {
       "  tessera report --timeline gemm_bf16 --device cuda:0");
   CLI::Option* bench =
       sub->add_option("bench", options->bench, "file written by bench --json or --record");
-  sub->add_option("--peer", options->peer,
-                  "peer times for a run that had none: a JSON-lines file or a folder");
-  sub->add_flag("--markdown", options->markdown, "tables for a page such as tests/MEASURED.md");
+  CLI::Option* peer = sub->add_option(
+      "--peer", options->peer, "peer times for a run that had none: a JSON-lines file or a folder");
+  CLI::Option* markdown =
+      sub->add_flag("--markdown", options->markdown, "tables for a page such as tests/MEASURED.md");
   sub->add_option("--out", options->out, "the page, or the picture of a timeline (SVG)");
   CLI::Option* timeline =
       sub->add_option("--timeline", options->timeline,
                       "an op: when each warp of a block comes to the marks (k.mark) of its "
                       "kernels, as text and as a picture of the first");
-  timeline->excludes(bench);
+  timeline->excludes(bench)->excludes(peer)->excludes(markdown);
   sub->add_option("-p,--param", options->params,
                   "name=value of the op's example, any number of times")
       ->allow_extra_args(false)

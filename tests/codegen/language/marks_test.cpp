@@ -1,6 +1,7 @@
 // Marks: which events each warp notes, that they change nothing when nobody asks, and what is refused.
 
 #include <set>
+#include <stdexcept>
 
 #include "codegen/cuda/emit.h"
 #include "codegen/lower.h"
@@ -355,6 +356,10 @@ TEST_CASE("a mark that does not end, or stands where warps are not together, is 
     CAPTURE(text, part);
     CHECK(text.find(part) != std::string::npos);
   };
+  has(refused([](Builder& k, dsl::Ref) {
+        CHECK_THROWS(k.mark("lost", [] { throw std::runtime_error("of the author"); }));
+      }),
+      "tessera: sample: mark \"lost\" begins and does not end [MARK]\n");
   has(refused([](Builder& k, dsl::Ref) {
         k.serial(0, 4, [&](Value i) { k.mark("half", [&] { k.break_if(i == 2); }); });
       }),
