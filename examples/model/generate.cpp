@@ -3,20 +3,22 @@
 //   example_generate                       three prompts, 16 tokens each
 //   example_generate -n 20 "One" "Two"     these prompts, 20 tokens each
 //
-// On the first GPU, else on the CPU. The model is random but for its memory of a short text, whose words come back. Behind the texts it prints how many kernels
-// a decode step launches, by layer and by op.
+// On the first GPU, else on the CPU. The model is random but for its memory of a short text, whose words come back. Behind
+// the texts it prints how many kernels a decode step launches, by layer and by op.
 
 #include <tessera/runtime/driver/device.h>
 #include <tessera/runtime/runtime.h>
 
+#include <charconv>
+#include <cstddef>
 #include <cstdio>
-#include <cstdlib>
-#include <cstring>
 #include <exception>
 #include <map>
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -35,10 +37,16 @@ struct Words {
 Words words_of(int argc, char** argv) {
   Words words;
   for (int i = 1; i < argc; ++i) {
-    if (std::strcmp(argv[i], "-n") == 0 && i + 1 < argc) {
-      words.count = std::atoi(argv[++i]);
-    } else {
-      words.prompts.emplace_back(argv[i]);
+    const std::string_view word = argv[i];
+    if (!word.starts_with('-')) {
+      words.prompts.emplace_back(word);
+      continue;
+    }
+    const std::string_view number = word == "-n" && i + 1 < argc ? argv[++i] : "";
+    const auto [end, error] =
+        std::from_chars(number.data(), number.data() + number.size(), words.count);
+    if (error != std::errc() || end != number.data() + number.size() || words.count < 0) {
+      throw std::runtime_error("expected: [-n NUMBER] [PROMPT ..]");
     }
   }
   if (words.prompts.empty()) words.prompts = {"A tile", "The sums are", "A model is made of"};
@@ -46,12 +54,12 @@ Words words_of(int argc, char** argv) {
 }
 
 /// Printable characters as they are, others as "\x0a".
-std::string printable(const std::vector<int32_t>& tokens, size_t first) {
+std::string printable(const std::vector<int32_t>& tokens) {
   std::string text;
-  for (size_t i = first; i < tokens.size(); ++i) {
+  for (const int32_t token : tokens) {
     char code[8];
-    const bool is_plain = tokens[i] >= ' ' && tokens[i] < 127 && tokens[i] != '\\';
-    std::snprintf(code, sizeof code, is_plain ? "%c" : "\\x%02x", static_cast<unsigned>(tokens[i]));
+    const bool is_plain = token >= ' ' && token < 127 && token != '\\';
+    std::snprintf(code, sizeof code, is_plain ? "%c" : "\\x%02x", static_cast<unsigned>(token));
     text += code;
   }
   return text;
@@ -97,6 +105,10 @@ int run(const Words& words) {
     requests[i].ring = static_cast<int32_t>(i);
     const auto length = static_cast<int64_t>(requests[i].tokens.size());
     if (length == 0) throw std::runtime_error("a prompt is empty");
+    // The last token that is chosen is not read.
+    if (words.count > model::kContext - length + 1) {
+      throw std::runtime_error("a prompt and the tokens that follow are longer than 256");
+    }
     prefill.rows += length;
     prompts.push_back({&requests[i], length});
     next.push_back({&requests[i], 1});
@@ -124,11 +136,13 @@ int run(const Words& words) {
     }
   }
   for (size_t i = 0; i < requests.size(); ++i) {
-    std::printf("%s|%s\n", words.prompts[i].c_str(),
-                printable(requests[i].tokens, words.prompts[i].size()).c_str());
+    const std::vector<int32_t>& all = requests[i].tokens;
+    const auto end = static_cast<std::ptrdiff_t>(words.prompts[i].size());
+    std::printf("%s|%s\n", printable({all.begin(), all.begin() + end}).c_str(),
+                printable({all.begin() + end, all.end()}).c_str());
   }
   model::Step& step = model.step(decode);
-  model::plan(step, next, pages);
+  model::plan(step, {}, pages);  // the same launches
   print_launches(model.launches(step));
   return 0;
 }

@@ -132,6 +132,7 @@ void Model::prepare(Shape shape) {
 std::vector<PartLaunches> Model::launches(const Step& step) {
   std::vector<PartLaunches> all;
   run(step, [&](const std::string& name, const std::function<void()>& part) {
+    part();  // on a CPU the list of the next part's launches reads what this one writes
     PartLaunches& launched = all.emplace_back();
     launched.name = name;
     for (const auto& kernel : ops::jit::kernels_needed(part)) launched.ops.push_back(kernel.op);
@@ -242,8 +243,10 @@ void Model::head(Now& now) {
 }
 
 void* Model::scratch(int64_t bytes) {
-  if (scratch_.view().size() < bytes) scratch_ = Tensor(device_, DType::u8, {bytes});
-  return scratch_.view().data;
+  if (scratch_.empty() || scratch_.back().view().size() < bytes) {
+    scratch_.emplace_back(device_, DType::u8, ts::Dims{bytes});
+  }
+  return scratch_.back().view().data;
 }
 
 }  // namespace model

@@ -79,9 +79,9 @@ class Model {
   /// Runs a planned step and returns the logits of its rows.
   std::vector<float> run(const Step& step);
   void run(const Step& step, const RunPart& run_part);
-  /// Compiles and loads the kernels of a step and launches nothing; after that a step may be captured. Not for the CPU: ops
-  /// look at the values of CPU tensors, and those that other ops write are not there yet.
+  /// Compiles and loads the kernels of a step and launches nothing; after that a step may be captured.
   void prepare(Shape shape);
+  /// Makes the step, and lists what it launches.
   std::vector<PartLaunches> launches(const Step& step);
 
  private:
@@ -114,7 +114,7 @@ class Model {
   Weights weights_;
   std::vector<Caches> caches_;
   std::map<Shape, std::unique_ptr<OfShape>> shapes_;
-  Tensor scratch_;
+  std::vector<Tensor> scratch_;  // growing; graphs may hold the smaller ones
 };
 
 /// A step on its way through the layers.

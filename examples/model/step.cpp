@@ -117,6 +117,10 @@ void plan(Step& step, std::span<const Part> parts, Pages& pages) {
   for (const Part& part : parts) {
     Request& r = *part.request;
     const int64_t end = r.done + part.count;
+    if (request >= step.shape.requests || row + part.count > step.shape.rows || part.count < 0 ||
+        end > static_cast<int64_t>(r.tokens.size())) {
+      throw std::runtime_error("parts that the step has no rows, or their requests no tokens, for");
+    }
     if (end > kContext) throw std::runtime_error("a text is longer than the context");
     grow(r.pages, end, pages);
     grow(r.pages4, end / 4, pages);
@@ -128,6 +132,7 @@ void plan(Step& step, std::span<const Part> parts, Pages& pages) {
     for (; r.done < end; ++r.done) plan_row(step, row++, r, r.done);
     write(step.row_start, ++request, row);
   }
+  while (request < step.shape.requests) write(step.row_start, ++request, row);
   write(step.num_tokens, 0, row);
   step.upload();
 }

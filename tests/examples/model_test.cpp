@@ -90,6 +90,24 @@ TEST_CASE("a text goes on alone as in a batch, bit for bit", "[model][slow]") {
   }
 }
 
+TEST_CASE("a plan for fewer texts is padded, one for more than the step or the text has is refused",
+          "[model]") {
+  Pages pages;
+  Request request = request_of("tiles", 0);
+  model::Step two(Device::cpu(), {8, 2, false});
+  const std::vector<Part> one = {{&request, 5}};
+  model::plan(two, one, pages);
+  CHECK(two.row_start.values == std::vector<int32_t>{0, 5, 5});
+  const auto is_refused = [&](const std::vector<Part>& parts, Shape shape) {
+    model::Step step(Device::cpu(), shape);
+    CHECK_THROWS_WITH(model::plan(step, parts, pages), Catch::Contains("no tokens"));
+  };
+  is_refused({{&request, 1}}, {8, 2, false});  // all are read
+  Request other = request_of("of other lengths", 1);
+  is_refused({{&other, 9}}, {8, 2, false});
+  is_refused({{&other, 1}, {&other, 1}}, {8, 1, false});
+}
+
 TEST_CASE("a text read at once, in parts and token by token has the same logits, bit for bit",
           "[model][slow]") {
   // Twice as many entries of ratio 4 as a token sees; token 127 closes the first window of ratio 128.
