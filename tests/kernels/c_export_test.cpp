@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 #include "dsl/builder.h"
 #include "kernels/jit/dry_launch.h"
@@ -222,6 +223,47 @@ ir::Kernel meeting_kernel() {
   return k.finish();
 }
 
+/// given = box by tensor copies; each name is one that the generated C could want.
+ir::Kernel borrowing_kernel() {
+  dsl::Builder k("c_borrowing");
+  auto shape = k.dim("shape");
+  auto depth = k.dim("strides", {.multiple_of = 64});
+  auto box = k.input("box", DType::bf16, {shape, depth});
+  auto views = k.input("barrier", DType::bf16, {shape, depth});
+  auto given = k.output("given", DType::bf16, {shape, depth});
+  auto at = k.launch({ceil_div(shape, 64), ceil_div(depth, 64)}, {.threads = 128});
+  auto tile = k.shared(DType::bf16, {64, 64}, "tile");
+  for (const auto& from : {box, views}) {
+    k.copy(from.tile({at.x * 64, at.y * 64}, {64, 64}), tile);
+    k.copy(tile, given.tile({at.x * 64, at.y * 64}, {64, 64}), {.engine = ir::Engine::tensor});
+  }
+  return k.finish();
+}
+
+ir::Kernel borrowing_meeting_kernel() {
+  dsl::Builder k("c_borrowing_meeting");
+  auto n = k.dim("shape");
+  auto x = k.output("barrier", DType::i32, {n});
+  k.launch({ceil_div(n, 64)}, {.threads = 64});
+  k.parallel({1}, [&](auto i) { x(i) = 1; });
+  k.sync_grid();
+  k.parallel({1}, [&](auto i) { x(i) = 2; });
+  return k.finish();
+}
+
+/// The last extent is a product that may leave 64 bits.
+ir::Kernel product_kernel() {
+  dsl::Builder k("c_product");
+  auto n = k.dim("n");
+  auto m = k.dim("m");
+  auto a = k.input("a", DType::u8, {n});
+  auto y = k.output("y", DType::u8, {m});
+  auto x = k.input("x", DType::u8, {n * m * 16});
+  auto at = k.launch({ceil_div(m, 1024)}, {.threads = 32});
+  k.parallel({1}, [&](auto i) { y(at.x + i) = a(at.x + i) + x(at.x + i); });
+  return k.finish();
+}
+
 }  // namespace
 
 TEST_CASE("exported C makes the launches of an op", "[c-export]") {
@@ -322,6 +364,37 @@ TEST_CASE("exported C of an own kernel takes any extents", "[c-export]") {
     const OpInfo op = tools::op_of("c_meeting", meeting_kernel(), {"n=64"});
     compare(op, options_for(), op.case_of("n=250"));
   }
+}
+
+TEST_CASE("exported C passes the wrong tensor where a kernel has the names of its locals",
+          "[c-export]") {
+  if (!test::has_c_compiler()) TESSERA_SKIP("no cc");
+  SECTION("tensor maps") {
+    const OpInfo op = tools::op_of("c_borrowing", borrowing_kernel(), {"shape=64 strides=64"});
+    compare(op, options_for(), op.case_of("shape=200 strides=192"));
+  }
+  SECTION("a barrier") {
+    const OpInfo op = tools::op_of("c_borrowing_meeting", borrowing_meeting_kernel(), {"shape=64"});
+    compare(op, options_for(), op.case_of("shape=250"));
+  }
+}
+
+TEST_CASE("exported C launches though an extent overflows", "[c-export]") {
+  if (!test::has_c_compiler()) TESSERA_SKIP("no cc");
+  OnFakes on(runtime::Options{});
+  const OpInfo op = tools::op_of("c_product", product_kernel(), {"n=4 m=4"});
+  const Exported call(op, options_for(), on.fake);
+  const auto bytes_at = [](uintptr_t address, int64_t extent) {
+    return CTensorArgument{reinterpret_cast<void*>(address), 1, {extent}, {}};
+  };
+  constexpr int64_t kMost = 2130706431;
+  const CTensorArgument a = bytes_at(uintptr_t{1} << 40, kMost);
+  const CTensorArgument y = bytes_at(uintptr_t{1} << 41, kMost);
+  CHECK(call({a, y, bytes_at(uintptr_t{1} << 42, 0)}) ==
+        "tessera: c_product: argument 'x' has an extent out of range\n"
+        "  expected  at most 2130706431 in dimension 0 = n * m * 16\n"
+        "  got       more");
+  CHECK(on.fake.state().num_launches == 0);
 }
 
 TEST_CASE("exported C explains what is wrong with an argument", "[c-export]") {
@@ -436,6 +509,10 @@ TEST_CASE("exported C has workspace and range of its case", "[c-export]") {
   const int64_t bytes = tensors.at("workspace").span_bytes();
   CHECK(call.symbol<size_t (*)(int64_t)>("norm_fn_fwd_workspace_bytes")(128) ==
         static_cast<size_t>(bytes));
+  for (const int64_t tokens : {int64_t{-5}, std::numeric_limits<int64_t>::max()}) {
+    CHECK(call.symbol<size_t (*)(int64_t)>("norm_fn_fwd_workspace_bytes")(tokens) ==
+          std::numeric_limits<size_t>::max());
+  }
   void* const memory = reinterpret_cast<void*>(uintptr_t{1} << 50);
   CHECK(call(test::c_arguments(op, tensors), memory, static_cast<size_t>(bytes) - 1) ==
         fmt::format("tessera: norm_fn_fwd: argument 'workspace' is too small or not aligned\n"

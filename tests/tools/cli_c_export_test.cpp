@@ -80,6 +80,18 @@ TEST_CASE("compile --format c refuses what is no op of its own and a file of ano
       "swap.c is another's file\n"
       "  expected  a folder without it, or a file that `tessera compile` wrote\n"));
   CHECK(read_text(folder.path("swap.c")) == "int mine;\n");
+  for (const std::string name : {"bitand", "malloc", "TS_OP", "tessera_tensor"}) {
+    const ProgramResult named = run_tessera(
+        {"compile", "transpose", "--format", "c", "--name", name, "--out", folder.path("")});
+    CHECK(named.exit_code == 2);
+    CHECK(named.err.find("the function has a name that C does not take") != std::string::npos);
+  }
+  const ProgramResult nowhere = run_tessera({"compile", "transpose", "--format", "c", "--out", ""});
+  CHECK(nowhere.exit_code == 2);
+  CHECK(
+      nowhere.err.ends_with("there is no folder to write to\n"
+                            "  expected  a folder\n"
+                            "  got       ''\n"));
   const ProgramResult unknown =
       run_tessera({"compile", "transpose", "--format", "d", "--out", "."});
   CHECK(unknown.exit_code == 2);

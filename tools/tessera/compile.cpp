@@ -85,7 +85,24 @@ const kernels::OpInfo& exported_op(const CompileOptions& options) {
                .got = options.op.empty() ? "none" : fmt::format("'{}'", options.op)});
 }
 
+/// A name, case or free extent that cannot be is wrong usage; an op that cannot be exported is not.
+CFiles exported(const kernels::OpInfo& op, const CExportOptions& options) {
+  try {
+    return export_c(op, options);
+  } catch (const Error& error) {
+    if (error.fields().kind != ErrorKind::argument) throw;
+    throw UsageError(error);
+  }
+}
+
 int compile_to_c(const CompileOptions& options, const std::vector<runtime::Target>& targets) {
+  if (options.out.empty()) {
+    throw UsageError(Error({.kind = ErrorKind::argument,
+                            .what = "there is no folder to write to",
+                            .argument = "out",
+                            .expected = "a folder",
+                            .got = "''"}));
+  }
   const kernels::OpInfo& op = reading_arguments([&]() -> auto& { return exported_op(options); });
   CExportOptions of_export{options.name, options.case_of, options.free, targets};
   of_export.jobs = num_jobs(options);
@@ -98,7 +115,7 @@ int compile_to_c(const CompileOptions& options, const std::vector<runtime::Targe
     reading_arguments([&] { check_replaceable(path + ending); });
   }
   AtomicFile header(path + ".h"), source(path + ".c");
-  const CFiles files = export_c(op, of_export);
+  const CFiles files = exported(op, of_export);
   header.write(files.header);
   source.write(files.source);
   header.commit();

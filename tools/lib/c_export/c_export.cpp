@@ -85,7 +85,7 @@ CLaunch c_launch(const kernels::jit::DryLaunch& launch, std::shared_ptr<const ru
                  const std::vector<std::string>& pointers, const std::vector<std::string>& slots) {
   const ir::Kernel& kernel = launch.kernel;
   CLaunch made;
-  CNames names;
+  CNames names({"barrier", "shape", "strides", "box"});  // locals beside them
   for (size_t t = 0; t < kernel.tensors.size(); ++t) {
     made.pointers.push_back({names.unique(kernel.tensors[t]->name), pointers[t]});
   }

@@ -22,11 +22,24 @@ constexpr std::string_view kReserved[] = {
     "requires", "restrict", "return", "short", "signed", "size_t", "sizeof", "static", "struct",
     "switch", "template", "this", "throw", "true", "try", "typedef", "typeid", "typename",
     "uint64_t", "union", "unsigned", "using", "virtual", "void", "volatile", "while", "xor",
-    "concept",
+    "concept", "and_eq", "bitand", "bitor", "compl", "not_eq", "or_eq", "xor_eq", "static_assert",
+    "thread_local", "typeof", "wchar_t", "char8_t", "char16_t", "char32_t", "consteval",
+    "constinit", "const_cast", "dynamic_cast", "reinterpret_cast", "static_cast", "co_await",
+    "co_return", "co_yield",
     // of the generated functions
     "arguments", "bad", "call", "error", "grid", "status", "stream", "workspace", "workspace_bytes",
-    "tessera_tensor", "tessera_error", "memset", "memcpy", "dlopen", "unix", "linux", "errno",
+    // of the headers that they include, and of every program
+    "int8_t", "int16_t", "uint8_t", "uint16_t", "uint32_t", "intptr_t", "uintptr_t", "ptrdiff_t",
+    "va_list", "printf", "vsnprintf", "memset", "memcpy", "strcmp", "strlen", "dlopen", "dlsym",
+    "dlerror", "malloc", "calloc", "realloc", "free", "exit", "abort", "unix", "linux", "errno",
     "stdin", "stdout", "stderr", "NULL"};
+// Beginnings of names that are the generated file's own.
+constexpr std::string_view kOwnPrefixes[] = {"_", "ts_", "TS_", "tessera_", "TESSERA_"};
+
+bool has_own_prefix(std::string_view name) {
+  return std::any_of(std::begin(kOwnPrefixes), std::end(kOwnPrefixes),
+                     [&](std::string_view prefix) { return name.starts_with(prefix); });
+}
 
 std::string text_of(const ir::Expr& expr, const CodeOf& code_of, bool in_dtypes) {
   const auto arg = [&](size_t i) { return text_of(expr->args[i], code_of, in_dtypes); };
@@ -115,7 +128,7 @@ bool is_c_name(const std::string& name) {
   const bool is_word = std::all_of(name.begin(), name.end(), [](unsigned char c) {
     return (std::isalnum(c) != 0 && c < 0x80) || c == '_';
   });
-  return is_word && name[0] != '_' && !name.starts_with("ts_") &&
+  return is_word && !has_own_prefix(name) &&
          std::find(std::begin(kReserved), std::end(kReserved), name) == std::end(kReserved);
 }
 
@@ -124,7 +137,7 @@ std::string CNames::unique(std::string_view name) {
   for (char& c : made) {
     if (std::isalnum(static_cast<unsigned char>(c)) == 0) c = '_';
   }
-  if (made.starts_with('_') || made.starts_with("ts_")) made = "a" + made;
+  if (has_own_prefix(made)) made = "a" + made;
   while (!is_c_name(made) || taken_.contains(made)) made += '_';
   taken_.insert(made);
   return made;

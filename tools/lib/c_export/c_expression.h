@@ -2,6 +2,7 @@
 // Expressions of the host as C, and names that C takes.
 
 #include <functional>
+#include <initializer_list>
 #include <set>
 #include <string>
 #include <string_view>
@@ -23,6 +24,8 @@ std::string c_integer(int64_t value);
 /// Makes identifiers of C and C++ out of names, each once.
 class CNames {
  public:
+  explicit CNames(std::initializer_list<std::string_view> taken)
+      : taken_(taken.begin(), taken.end()) {}
   /// "x.0" becomes "x_0"; a keyword or a name that is taken gets a "_".
   std::string unique(std::string_view name);
 

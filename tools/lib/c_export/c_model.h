@@ -44,7 +44,6 @@ struct CDim {
   int64_t multiple = 1;
   int64_t most = 0;             // that its dtype holds
   CNumber least{"0"}, limit{};  // inclusive; no code: `most`
-  bool may_be_zero = false;     // 0 is below `least`, and means that nothing is to be done
 };
 
 /// A scalar argument; call->scalars[i] has its value.

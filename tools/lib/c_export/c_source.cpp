@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cstring>
 #include <limits>
 #include <map>
@@ -63,8 +62,7 @@ class Writer {
   explicit Writer(const CCall& call) : call_(call) {}
 
   std::string header() const {
-    std::string guard = call_.name + "_H";
-    for (char& c : guard) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+    const std::string guard = call_.name + "_H";  // as it is: names may differ in their case alone
     return fmt::format(
         "/* {0}.h: {1}.\n{2} */\n"
         "#ifndef TESSERA_{3}\n#define TESSERA_{3}\n\n#include <stddef.h>\n#include <stdint.h>\n\n"
@@ -165,7 +163,11 @@ class Writer {
         " * captured. */\nint {}_load(tessera_error *error);\n",
         call_.name);
     if (has_workspace()) {
-      text += fmt::format("\nsize_t {}_workspace_bytes({});\n", call_.name, workspace_parameters());
+      text += fmt::format("\n{}size_t {}_workspace_bytes({});\n",
+                          workspace_parameters() == "void"
+                              ? ""
+                              : "/* (size_t)-1 for a number of tokens that no call may have. */\n",
+                          call_.name, workspace_parameters());
     }
     return text;
   }
@@ -236,7 +238,12 @@ class Writer {
           "                   \"  expected  at most {1}: %s\\n  got       more\", {2});\n  }}\n",
           limit.code, limit.most, quoted(limit.text));
     }
-    return text + "  return TESSERA_OK;\n}\n";
+    return text +
+           "  if (bad) {\n    return ts_fail(call->error, TESSERA_ARGUMENT,\n"
+           "                   \"tessera: \" TS_OP \": the extents are too large\\n\"\n"
+           "                   \"  expected  numbers of the call that 64 bits hold\\n"
+           "  got       more\");\n  }\n"
+           "  return TESSERA_OK;\n}\n";
   }
 
   bool has_output() const {
@@ -254,7 +261,7 @@ class Writer {
         const bool is_index = !is_stride && tensor.is_index[d];
         const std::string formula = number.formula.empty() ? "" : " = " + number.formula;
         text += step(fmt::format(
-            "ts_expect(views, {}, {}, {}, {}, bad, {}, {}, call->error)", t, d, is_stride ? 1 : 0,
+            "ts_expect(views, {}, {}, {}, {}, &bad, {}, {}, call->error)", t, d, is_stride ? 1 : 0,
             number.code, is_index ? c_integer(ir::kLargestExtent) : "INT64_MAX", quoted(formula)));
       }
     }
@@ -477,7 +484,13 @@ class Writer {
       text += "  int bad = 0;\n";
     }
     const int64_t barrier = call_.has_barrier ? kBarrierBytes : 0;
-    return text + fmt::format("  return (size_t)({} + {});\n}}\n", bytes, barrier);
+    if (parameters == "void") {
+      return text + fmt::format("  return (size_t)({} + {});\n}}\n", bytes, barrier);
+    }
+    return text + fmt::format(
+                      "  const int64_t bytes = {} + {};\n"
+                      "  return bad || {} < 0 ? (size_t)-1 : (size_t)bytes;\n}}\n",
+                      bytes, barrier, call_.dims.at(0).name);
   }
 
   const CCall& call_;

@@ -165,7 +165,7 @@ class Account {
   }
 
   void add_tensors(const DryCall& call, CCall& made) {
-    CNames names;
+    CNames names({"given"});  // a local beside them
     for (const auto& [name, info] : given(call)) {
       const TensorView& view = call.tensors.at(name);
       CTensor tensor;

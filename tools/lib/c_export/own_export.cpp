@@ -52,7 +52,7 @@ class OwnCall {
   }
 
   void add_arguments(CCall& made) const {
-    CNames names;
+    CNames names({"given"});  // a local beside them
     for (const ir::BufferRef& buffer : kernel_.tensors) {
       CTensor tensor;
       tensor.name = names.unique(buffer->name);
