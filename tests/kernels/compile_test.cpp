@@ -1,6 +1,6 @@
 // NVRTC compiles every shipped kernel for the targets other than sm_90a, without a GPU; for that one work_counts_test.cpp does.
-// Where sm_89 has the text of sm_80, or sm_120a that of sm_100a, the first stands for both, and sm_90a for all newer ones from
-// the second example of an op on, unless TESSERA_TEST_EVERY_TARGET is set, as tools/test_compilers does.
+// Where sm_89 has the text of sm_80, or sm_120a that of sm_100a, the first stands for both unless TESSERA_TEST_EVERY_TARGET is
+// set, as tools/test_compilers does.
 
 #include <algorithm>
 #include <string>
@@ -33,12 +33,6 @@ void compile_family(const std::string& family, const std::vector<std::string>& w
     if (op.family != family) continue;
     REQUIRE_FALSE(op.examples.empty());
     for (const kernels::BenchCase& example : op.examples) {
-      if (targets[0].major > 9 && &example != &op.examples[0]) {
-        constexpr runtime::Target counted = {9, 0, 'a'};
-        const kernels::jit::TargetScope scope(counted);
-        for (const ir::Kernel& kernel : tools::kernels_of(op, example))
-          shipped.assume(kernel, counted);
-      }
       for (const runtime::Target target : targets) {
         const kernels::jit::TargetScope scope(target);
         for (const ir::Kernel& kernel : tools::kernels_of(op, example)) {

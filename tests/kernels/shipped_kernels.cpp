@@ -71,15 +71,6 @@ const runtime::Nvrtc* nvrtc_here(std::string& why) {
   }
 }
 
-std::string ShippedKernels::key_of(const std::string& text, runtime::Target target) const {
-  static const bool is_thorough = std::getenv("TESSERA_TEST_EVERY_TARGET") != nullptr;
-  return is_thorough ? to_string(target) + text : text;
-}
-
-void ShippedKernels::assume(const ir::Kernel& kernel, runtime::Target target) {
-  images_.try_emplace(key_of(codegen::cuda::emit(codegen::lower(kernel, target)).text, target));
-}
-
 const runtime::Image& ShippedKernels::image(const kernels::OpInfo& op,
                                             const kernels::BenchCase& example,
                                             const ir::Kernel& kernel, runtime::Target target,
@@ -87,7 +78,9 @@ const runtime::Image& ShippedKernels::image(const kernels::OpInfo& op,
   tools::CompileCost cost;
   const double begin = cpu_ms();
   const KernelSource source = codegen::cuda::emit(codegen::lower(kernel, target));
-  const auto [found, is_new] = images_.try_emplace(key_of(source.text, target));
+  static const bool is_thorough = std::getenv("TESSERA_TEST_EVERY_TARGET") != nullptr;
+  const auto [found, is_new] =
+      images_.try_emplace(is_thorough ? to_string(target) + source.text : source.text);
   if (!is_new) return found->second;
   CAPTURE(op.name, example.label, to_string(target));
   const double lowered = cpu_ms();

@@ -29,12 +29,8 @@ class ShippedKernels {
   /// the assembler says, and how long it took.
   const runtime::Image& image(const kernels::OpInfo& op, const kernels::BenchCase& example,
                               const ir::Kernel& kernel, runtime::Target target, CompileTime time);
-  /// Takes the kernel's text for `target` as compiled: another test does it.
-  void assume(const ir::Kernel& kernel, runtime::Target target);
 
  private:
-  std::string key_of(const std::string& text, runtime::Target target) const;
-
   const runtime::Nvrtc& nvrtc_;
   std::map<std::string, runtime::Image> images_;  // by text
   double slowness_ = 0;                           // 0: not measured yet
