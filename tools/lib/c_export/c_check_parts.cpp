@@ -191,12 +191,13 @@ static int ts_bind(const char *dim, const ts_place *places, int num_places, int6
 }
 )text"},
     {"ts_expect", R"text(
-/* An extent or a stride must have the value that the others give it. `bad` by address: `expected` is computed beside it. */
+/* An extent or a stride must have the value that the others give it. C may read arguments in any order: bad, which computing
+   `expected` sets, is read here. */
 static int ts_expect(const ts_view *views, int tensor, int dim, int is_stride, int64_t expected,
                      int *bad, int64_t most, const char *formula, tessera_error *error) {
   const ts_place place = {tensor, dim, is_stride};
   if (!views[tensor].is_given || !ts_matters(views, place)) {
-    *bad = 0;
+    *bad = 0; /* nobody needs `expected` */
     return TESSERA_OK;
   }
   if (*bad || expected > most) {

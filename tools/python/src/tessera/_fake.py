@@ -45,6 +45,7 @@ _DTYPES = {word: dtype for dtype, word in reversed(WORDS.items())}
 
 
 def _moe_rows(scope: dict[str, Extent]) -> Extent:
+    """moe_rows of kernels/moe_rows.h, which takes no symbols."""
     pairs, alignment = scope["T"] * scope["K"], scope["alignment"]
     bound = pairs + (alignment - 1) * torch.sym_min(pairs, scope["num_experts"])
     return scope["num_rows"] or bound // alignment * alignment
