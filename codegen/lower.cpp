@@ -19,6 +19,7 @@
 #include "codegen/passes/choose_copies.h"
 #include "codegen/passes/choose_products.h"
 #include "codegen/passes/choose_unroll.h"
+#include "codegen/passes/clear_in_products.h"
 #include "codegen/passes/expand_tiles.h"
 #include "codegen/passes/fence_proxies.h"
 #include "codegen/passes/finish_maps.h"
@@ -126,6 +127,7 @@ constexpr Pass kPasses[] = {
      kSolved},
     {"lower_tiles", run_lower_tiles, kLowered},
     {"number_groups", [](Lowering& l) { number_groups(l.program); }, kLowered},
+    {"clear_in_products", [](Lowering& l) { clear_in_products(l.program); }, kLowered},
     {"add_mbarriers", [](Lowering& l) { add_mbarriers(l.program); }, kLowered},
     {"arrange_shared", [](Lowering& l) { arrange_shared(l.program); }, kLowered},
     {"place_arena", [](Lowering& l) { l.notes.arena = place_arena(l.program); }, kPlaced},

@@ -136,8 +136,8 @@ class Printer {
   }
   void print(const Mma& mma) {
     const int e = mma.per_register();
-    line(fmt::format("{} += {} {} * {}", text(mma.c, static_cast<int>(mma.sums())),
-                     mma.is_of_group() ? "wgmma" : "mma",
+    line(fmt::format("{} {} {} {} * {}", text(mma.c, static_cast<int>(mma.sums())),
+                     mma.clears ? "=" : "+=", mma.is_of_group() ? "wgmma" : "mma",
                      mma.a.array ? text(mma.a, 4 * e) : text(mma.left),
                      mma.b.array ? text(mma.b, 2 * e) : text(mma.right)));
   }
@@ -156,7 +156,9 @@ class Printer {
         wait.work == Work::copies
             ? std::string()
             : fmt::format(" of {}{}", wait.of_reads ? "reads of " : "", name(wait.work));
-    line(fmt::format("wait until {}{}{}", groups, work, sum_of(wait, ", ")));
+    const std::string above =
+        wait.above.array ? ", below " + text(wait.above, static_cast<int>(wait.above_width)) : "";
+    line(fmt::format("wait until {}{}{}{}", groups, work, sum_of(wait, ", "), above));
   }
   void print(const Fence& fence) {
     switch (fence.of) {

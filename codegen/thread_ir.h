@@ -114,6 +114,7 @@ struct Mma {
   Slice a, b;               // no array: in shared memory
   SharedMatrix left = {};   // 64 x k
   SharedMatrix right = {};  // n x k
+  bool clears = false;      // of four warps: c = a * b
 
   bool is_of_group() const { return right.first.array != nullptr; }
   DType left_dtype() const { return (a.array ? a.array : left.first.array)->dtype; }
@@ -138,6 +139,10 @@ struct Await {
   /// Products: the registers that may be used after the wait; no array: all stay in flight.
   Slice sum = {};
   int64_t width = 0;  // of `sum`
+  /// Products: registers whose values the wait stands below. The assembler would move it above them, since nothing that it
+  /// knows of depends on their order.
+  Slice above = {};
+  int64_t above_width = 0;  // of `above`
 };
 /// Orders what this thread did before what others do for it.
 struct Fence {

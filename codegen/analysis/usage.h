@@ -83,7 +83,10 @@ class Usage {
   void look(const LoadMatrix& matrices);
   void look(const Mma& mma);
   void look(const Commit&) {}
-  void look(const Await& wait) { use_sum(wait); }
+  void look(const Await& wait) {
+    use_sum(wait);
+    if (wait.above.array) use(wait.above, 4);
+  }
   void look(const Fence& fence) { use_sum(fence); }
   void look(const For& loop);
   void look(const If& branch);

@@ -99,6 +99,10 @@ void Emitter::commit_products() {
 }
 
 void Emitter::await_products(const Await& wait) {
+  if (wait.above.array) {
+    out_.line(fmt::format("{}<{}>({});", expressions_.call("compute_above"), wait.above_width,
+                          expressions_.address(*wait.above.array, wait.above.base)));
+  }
   if (!wait.sum.array) {
     return out_.line(fmt::format("{}<{}>();", expressions_.call("await_wgmma"), wait.pending));
   }

@@ -160,6 +160,22 @@ __device__ __forceinline__ void commit_wgmma() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 )"},
+    {"compute_above", "u32", R"(
+// The values of these registers, of 16 of them at most, are computed above this place. To the assembler they are the condition
+// of a sleep of no time, which it does not move.
+template <int kCount, class T>
+__device__ __forceinline__ void compute_above(const T* values) {
+  constexpr int kStep = kCount > 16 ? kCount / 16 : 1;
+  u32 mixed = 0;
+#pragma unroll
+  for (int i = 0; i < kCount; i += kStep) {
+    u32 bits;
+    memcpy(&bits, values + i, sizeof bits);
+    mixed ^= bits;
+  }
+  asm volatile("{ .reg .pred p; setp.eq.u32 p, %0, 0x7FC12345; @p nanosleep.u32 0; }" :: "r"(mixed) : "memory");
+}
+)"},
     {"wait_for_wgmma", "start_wgmma await_wgmma", R"(
 // Until at most kPending groups run on; what they summed up may be used.
 template <int kPending, int kCount, class T>

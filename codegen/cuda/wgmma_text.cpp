@@ -53,6 +53,7 @@ std::string wgmma_name(const Mma& wgmma) {
   if (wgmma.a.array) text += "_ra";
   if (wgmma.left.transposed) text += "_ta";
   if (wgmma.right.transposed) text += "_tb";
+  if (wgmma.clears) text += "_clear";
   return text;
 }
 
@@ -68,7 +69,8 @@ std::string wgmma_text(const Mma& wgmma) {
   std::vector<std::string> places, outputs, inputs;
   for (int64_t i = 0; i < sums; ++i) {
     places.push_back(fmt::format("%{}", i));
-    outputs.push_back(fmt::format("\"+{}\"(c[{}])", integers ? "r" : "f", i));
+    outputs.push_back(
+        fmt::format("\"{}{}\"(c[{}])", wgmma.clears ? "=" : "+", integers ? "r" : "f", i));
   }
   int64_t next = sums;
   std::string left;
@@ -92,15 +94,16 @@ std::string wgmma_text(const Mma& wgmma) {
     modes += wgmma.right.transposed ? ", 1" : ", 0";
   }
   std::string text = fmt::format(
-      "// c += a * b of four warps: 64 x {0} += 64 x {1} * {1} x {0}.\n"
+      "// c {5} a * b of four warps: 64 x {0} {5} 64 x {1} * {1} x {0}.\n"
       "__device__ __forceinline__ void {2}({3}* c, {4} a, u64 b) {{\n",
-      n, k, wgmma_name(wgmma), sum, in_registers ? "const void*" : "u64");
+      n, k, wgmma_name(wgmma), sum, in_registers ? "const void*" : "u64",
+      wgmma.clears ? "=" : "+=");
   if (in_registers) text += "  unsigned int x[4];\n  memcpy(x, a, sizeof(x));\n";
   text += fmt::format(
       "  asm volatile(\n"
-      "      \"{{ .reg .pred add; setp.eq.b32 add, 0, 0; \"\n"
+      "      \"{{ .reg .pred add; setp.{}.b32 add, 0, 0; \"\n"
       "      \"wgmma.mma_async.sync.aligned.m64n{}k{}.{}.{}.{} {{\"\n",
-      n, k, integers ? "s32" : "f32", ptx_name(a), ptx_name(b));
+      wgmma.clears ? "ne" : "eq", n, k, integers ? "s32" : "f32", ptx_name(a), ptx_name(b));
   text += literal_lines(places, 6);
   text += fmt::format("      \"}}, {}, {}, add{}; }}\"\n", left, right, modes);
   text += fmt::format("      : {}\n", operand_lines(outputs, 8));

@@ -46,7 +46,7 @@ class ThreadDescription {
   }
   void operator()(const Mma& mma) const {
     const int e = mma.per_register();
-    slice(mma.c, mma.sums(), Reads::yes, Writes::yes);
+    slice(mma.c, mma.sums(), mma.clears ? Reads::no : Reads::yes, Writes::yes);
     slice(mma.a, 4 * e, Reads::yes, Writes::no, RegisterUse::multiplied);
     slice(mma.b, 2 * e, Reads::yes, Writes::no, RegisterUse::multiplied);
     for (const SharedMatrix* matrix : {&mma.left, &mma.right}) {
@@ -146,6 +146,7 @@ class ThreadDescription {
   }
   void operator()(const Await& wait) const {
     slice(wait.sum, wait.width, Reads::yes, Writes::yes);
+    slice(wait.above, wait.above_width, Reads::yes, Writes::no);
     if (wait.work == Work::products) return order(Order::Kind::converge, Group::block);
     out_.orders({Order::Kind::await, Group::thread, wait.pending, wait.work});
   }

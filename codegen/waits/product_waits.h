@@ -29,9 +29,10 @@ inline bool is_of_product(const Stmt& stmt) {
 /// a round has products; final waits stand after the loop. Adds a note per product: delayed, or why not.
 void delay_products(Program& program, std::vector<std::string>& notes);
 
-/// Down the statements that follow: the wait for the product of a take, with the arrival that frees its stage, moves to the
-/// first statement that needs the sums. It stays above statements that write memory or wait for other threads; a wait for the
-/// next stages of the ring is no obstacle while there are more stages than products in flight. Notes what moved.
+/// Down the statements that follow: the wait for a product, with the arrival that frees its stage if it ends a take, moves to
+/// the first statement that needs the sums or writes the left operand's registers. It stays above statements that write memory
+/// or wait for other threads; a wait for the next stages of the ring is no obstacle while there are more stages than products in
+/// flight. Below an exchange of values between lanes a wait names the registers written last, `Await::above`. Notes what moved.
 void sink_products(Program& program, std::vector<std::string>& notes);
 
 }  // namespace tessera::codegen

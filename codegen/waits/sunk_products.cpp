@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "codegen/thread_ir/walk.h"
@@ -16,25 +17,34 @@ bool is_mark(const Stmt& stmt) {
   return print != nullptr && print->is_mark();
 }
 
-/// The end of a product in a take: the wait for its sums, and the arrival that frees the stage. Marks may stand between.
+/// The end of a product: the wait for its sums and, of the last one of a take, the arrival that frees the stage. Marks may
+/// stand between.
 struct End {
   const Await* wait = nullptr;  // null: there is none here
-  StmtPlace arrival = {};
+  StmtPlace arrival = {};       // the wait itself if there is none
   const Array* ring = nullptr;
   std::vector<const Array*> registers;  // sums and left operands
+  int64_t clocks = 0;                   // that the instructions take
 };
+
+/// The last product of a take is awaited above branches and exchanges of values between lanes unless it takes as long as these.
+/// Attention with heads of 64, where p v takes 256 clocks: 702 us, else 739.
+constexpr int64_t kClocksOfExchange = 512;
 
 End end_at(StmtPlace begin, StmtPlace at, StmtPlace end) {
   const auto* wait = std::get_if<Await>(&at->node);
-  if (wait == nullptr || !wait->sum.array) return {};
+  if (wait == nullptr || !wait->sum.array || wait->work != Work::products) return {};
+  End result{wait, at, nullptr, {wait->sum.array.get()}};
   const StmtPlace next = std::find_if_not(at + 1, end, is_mark);
-  if (next == end) return {};
-  const auto* arrive = std::get_if<MbarrierArrive>(&next->node);
-  if (arrive == nullptr || arrive->at.array->ring_part != Array::RingPart::empty) return {};
-  End result{wait, next, arrive->at.array.get(), {wait->sum.array.get()}};
+  const auto* arrive = next == end ? nullptr : std::get_if<MbarrierArrive>(&next->node);
+  if (arrive != nullptr && arrive->at.array->ring_part == Array::RingPart::empty) {
+    result.arrival = next, result.ring = arrive->at.array.get();
+  }
   for (StmtPlace i = at; i-- != begin;) {
     const auto* mma = std::get_if<Mma>(&i->node);
-    if (mma != nullptr && mma->a.array) result.registers.push_back(mma->a.array.get());
+    if (mma == nullptr) continue;
+    if (mma->a.array) result.registers.push_back(mma->a.array.get());
+    if (mma->c.array == wait->sum.array) result.clocks += mma->columns() / 2;
   }
   return result;
 }
@@ -44,7 +54,25 @@ struct Passed {
   int commits = 0;    // of products
   int64_t turns = 0;  // waits for a stage of the same ring
   bool is_worth_it = false;
+  bool exchanges = false;  // values of lanes
+  ArrayRef written = {};   // the registers that were written last
 };
+
+/// The registers of 4 bytes that a statement writes last, or null: no counter of a ring, and none of an inner body's own.
+ArrayRef last_written(const Stmt& stmt) {
+  ArrayRef found;
+  std::set<const Array*> inner;
+  any_in(stmt, [&](const Stmt& part) {
+    if (const auto* declare = std::get_if<Declare>(&part.node)) inner.insert(declare->array.get());
+    const auto* store = std::get_if<Store>(&part.node);
+    if (store == nullptr) return false;
+    const ArrayRef& to = store->to.array;
+    const bool counts = to->space == ArraySpace::registers && to->ring < 0 && bytes(to->dtype) == 4;
+    if (counts && !inner.contains(to.get())) found = to;
+    return false;
+  });
+  return found;
+}
 
 class WaitSinker {
  public:
@@ -68,13 +96,24 @@ class WaitSinker {
     StmtPlace to = end.arrival + 1;
     while (to != body_end && passes(*to, end, passed)) ++to;
     if (passed.commits == 0 && !passed.is_worth_it) return;
-    std::get<Await>(at->node).pending += passed.commits;
+    auto& await = std::get<Await>(at->node);
+    await.pending += passed.commits;
+    if (passed.exchanges && passed.written) {
+      // The other half fills the gaps of what follows. One H200, attention_fwd with heads of 128: 938 us where the assembler
+      // moves the wait up, 900 below all, 896 below half.
+      await.above = {passed.written, ir::index(0)};
+      await.above_width = (passed.written->size + 1) / 2;
+    }
     // Without a product it passed a loop: see is_worth_it.
     const std::string later = passed.commits == 0 ? "a loop over other registers"
                               : passed.commits == 1
                                   ? "the next product"
                                   : fmt::format("{} later products", passed.commits);
     notes_.push_back(fmt::format("{}: awaited below {}", to_string(at->loc), later));
+    if (end.ring == nullptr) {
+      std::rotate(at, at + 1, to);
+      return;
+    }
     const StmtPlace wait = std::rotate(at, at + 1, end.arrival);  // the marks stay
     std::rotate(wait, wait + 2, to);
   }
@@ -86,12 +125,16 @@ class WaitSinker {
     if (!may || repeats) return false;
     if (std::holds_alternative<Commit>(stmt.node)) {
       ++passed.commits;
+      passed.written = nullptr;  // computed above that product
     } else if (std::holds_alternative<MbarrierWait>(stmt.node)) {
-      if (passed.turns + 1 >= end.ring->size) return false;
+      if (end.ring == nullptr || passed.turns + 1 >= end.ring->size) return false;
       ++passed.turns;
     } else if (std::holds_alternative<For>(stmt.node)) {
       passed.is_worth_it = true;  // work on other sums
     }
+    passed.exchanges |= any_in(
+        stmt, [](const Stmt& inner) { return std::holds_alternative<Collective>(inner.node); });
+    if (ArrayRef written = last_written(stmt)) passed.written = std::move(written);
     return true;
   }
 
@@ -115,12 +158,15 @@ class WaitSinker {
       return load->from.array->space != ArraySpace::global;
     }
     if (const auto* wait = std::get_if<MbarrierWait>(&stmt.node)) {
-      return wait->at.array->ring == end.ring->ring &&
+      return end.ring != nullptr && wait->at.array->ring == end.ring->ring &&
              wait->at.array->ring_part == Array::RingPart::full;
     }
     return std::holds_alternative<Let>(stmt.node) || std::holds_alternative<Comment>(stmt.node) ||
            std::holds_alternative<Declare>(stmt.node) ||
-           std::holds_alternative<Convert>(stmt.node) || std::holds_alternative<For>(stmt.node);
+           std::holds_alternative<Convert>(stmt.node) || std::holds_alternative<For>(stmt.node) ||
+           ((std::holds_alternative<If>(stmt.node) ||
+             std::holds_alternative<Collective>(stmt.node)) &&
+            (end.ring == nullptr || end.clocks >= kClocksOfExchange));
   }
 
   std::vector<std::string>& notes_;

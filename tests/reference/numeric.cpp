@@ -125,8 +125,13 @@ uint32_t encode(DType format, double value) {
   const std::vector<double>& table = table_of(format);
   const double largest = table[f.max_finite];
   if (!f.has_infinity && magnitude >= largest) return sign | f.max_finite;
-  const auto above = std::lower_bound(table.begin(), table.end(), magnitude);
-  if (above == table.end()) return sign | (f.max_finite + 1);
+  if (magnitude == 0) return sign;
+  if (magnitude > table.back()) return sign | (f.max_finite + 1);
+  // Only the codes of its own power of two are searched, and the first one of the next.
+  const auto exponent = static_cast<uint32_t>(std::max(std::ilogb(magnitude) + f.bias, 0));
+  const auto band = table.begin() + (exponent << f.mantissa_bits);
+  const auto band_size = std::min<int64_t>(table.end() - band, (1 << f.mantissa_bits) + 1);
+  const auto above = std::lower_bound(band, band + band_size, magnitude);
   const auto code = static_cast<uint32_t>(above - table.begin());
   if (*above == magnitude) return sign | code;
   const double up = *above - magnitude;

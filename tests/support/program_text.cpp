@@ -319,6 +319,11 @@ class ProgramReader {
       node.work = work(line);
     }
     if (line.accept(",")) sum(line, node);
+    if (line.accept(", below")) {
+      const Access registers = access(line);
+      node.above = {registers.array, registers.offset};
+      node.above_width = registers.width;
+    }
     return made(std::move(node));
   }
 
@@ -331,9 +336,10 @@ class ProgramReader {
     facts(line, matrix.first);
     return matrix;
   }
-  Stmt wgmma(Line& line, const Slice& to) const {
+  Stmt wgmma(Line& line, const Slice& to, bool clears = false) const {
     Mma node;
     node.c = to;
+    node.clears = clears;
     if (line.accept("matrix of")) {
       node.left = shared_matrix(line);
     } else {
@@ -675,6 +681,7 @@ class ProgramReader {
     }
     if (line.accept("+ = wgmma") || line.accept("+= wgmma")) return wgmma(line, to);
     line.expect("=");
+    if (line.accept("wgmma")) return wgmma(line, to, true);
     if (line.accept("convert <")) {
       dtype(line);
       line.expect(">");

@@ -20,7 +20,7 @@ constexpr int kWgmmaRows = 64;  // of a product
 void Machine::start_product(const Instr& instr) {
   const GroupProduct& product = code_.group_products[static_cast<size_t>(instr.index)];
   check_whole_block(instr, "a matrix product of four warps");
-  if (code_.checked) check_sums(instr, product);
+  if (code_.checked && !product.node.clears) check_sums(instr, product);
   const ThreadGroup& threads = cursor_->threads;
   for (int first = threads.first; first < threads.end(); first += kGroup) {
     StartedProduct started;
@@ -182,6 +182,7 @@ void Machine::multiply_group(const GroupProduct& product, const StartedProduct& 
   for (size_t slot = 0; slot < slots.size(); ++slot) {
     slots[slot] = register_column(*started.instr, sum, started.c + static_cast<int64_t>(slot)) +
                   started.first * 4;
+    if (node.clears) std::memset(slots[slot], 0, kGroup * 4);
   }
   for (int row = 0; row < kWgmmaRows; ++row) {
     const int thread = row / 16 * kWarpSize + row % 8 * 4;

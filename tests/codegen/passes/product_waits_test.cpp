@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "codegen/passes/clear_in_products.h"
 #include "codegen/waits/place_waits.h"
 #include "tests/support/catch.h"
 #include "tests/support/program_text.h"
@@ -115,4 +116,97 @@ TEST_CASE("fewer products wait than a ring has stages", "[passes][wgmma][roles]"
   // d is needed by its second product; c may pass one turn of a ring of two stages, not two.
   CHECK(sunk(body, 2).text.find("products, c") < sunk(body, 2).text.rfind("full[0], phase 0"));
   CHECK(sunk(body, 3).notes >= 1);
+}
+
+namespace {
+
+/// A product of `steps` instructions of 32 clocks to c, without a stage to free.
+std::string product(const std::string& sums, int steps = 1) {
+  std::string text = fmt::format("fence of registers {}[0 .. +32]\n", sums);
+  for (int i = 0; i < steps; ++i) {
+    text += fmt::format(
+        "{}[0 .. +32] += wgmma matrix of 64 rows a[open .. +8] at [0, 64], proved * matrix of 64 "
+        "rows "
+        "a[open .. +8] at [0, 0], proved\n",
+        sums);
+  }
+  return text +
+         fmt::format("commit products\nwait until 0 groups pending of products, {}[0 .. +32]\n",
+                     sums);
+}
+std::string exchange(const std::string& sums) {
+  return fmt::format(
+      "unrolled i = 0; < 32; += 1\n  x = load {0}[i]\n  y = shuffle_xor(x, 1)\n  store {0}[i] = "
+      "y\n",
+      sums);
+}
+std::string take_of(int steps) {
+  return "mbarrier wait full[0], phase 0\n" + product("c", steps) +
+         "mbarrier arrive empty[0], of the warp at 1 blocks\n";
+}
+
+}  // namespace
+
+TEST_CASE("a product in the middle of a take is awaited below the next one",
+          "[passes][wgmma][roles]") {
+  const std::string text = sunk(product("c") + product("d") + add("c") + add("d")).text;
+  const std::string waits = after(text, "fence of registers d");
+  CHECK(waits.find("wait until 1 groups pending of products, c[0 .. +32]\n") <
+        waits.find("load c[i]"));
+  CHECK(waits.find("load c[i]") <
+        waits.find("wait until 0 groups pending of products, d[0 .. +32]\n"));
+  CHECK(waits.find("wait until 0 groups pending of products, d[0 .. +32]\n") <
+        waits.find("load d[i]"));
+}
+
+TEST_CASE("a wait below an exchange of lanes names half of what was computed last",
+          "[passes][wgmma][roles]") {
+  const std::string text = sunk(product("c") + exchange("d") + add("c")).text;
+  CHECK(after(text, "store d[i]")
+            .find("wait until 0 groups pending of products, c[0 .. +32], below "
+                  "d[0 .. +16]\n") != std::string::npos);
+  CHECK(sunk(product("c") + add("d") + add("c")).text.find("below") == std::string::npos);
+  // What is computed above a later product stays there by itself.
+  CHECK(sunk(product("c") + exchange("d") + product("sum") + add("c")).text.find("below") ==
+        std::string::npos);
+}
+
+TEST_CASE("the last product of a take passes an exchange if it takes as long",
+          "[passes][wgmma][roles]") {
+  const auto passes = [](int steps, const std::string& work) {
+    const std::string text = sunk(take_of(steps) + work + add("c")).text;
+    return text.find("store d[i]") < text.find("wait until 0 groups pending of products, c");
+  };
+  CHECK(passes(16, exchange("d")));
+  CHECK_FALSE(passes(15, exchange("d")));
+  const std::string branch =
+      "if thread < 7\n  unrolled i = 0; < 32; += 1\n    store d[i] = 0\n" + add("d");
+  CHECK(passes(16, branch));
+  CHECK_FALSE(passes(15, branch));
+}
+
+TEST_CASE("sums that begin at zero are cleared by their product while another runs",
+          "[passes][wgmma]") {
+  const auto cleared = [](const std::string& body) {
+    codegen::Program program = read_body(128, memory(4), body);
+    codegen::clear_in_products(program);
+    return body_text(program);
+  };
+  const auto fill = [](const std::string& sums, const std::string& value = "0", int count = 32) {
+    return fmt::format("unrolled i = 0; < {}; += 1\n  store {}[i] = {}\n", count, sums, value);
+  };
+  const std::string two = cleared(fill("c") + fill("d") + product("c") + product("d", 2));
+  CHECK(two.find("store d") == std::string::npos);
+  CHECK(two.find("store c[i] = 0") != std::string::npos);  // nothing else is in flight
+  CHECK(two.find("fence of registers\nd[0 .. +32] = wgmma") != std::string::npos);
+  CHECK(two.find("d[0 .. +32] += wgmma") != std::string::npos);  // the second step adds
+  const auto stays = [&](const std::string& body) {
+    return cleared(body) == body_text(read_body(128, memory(4), body));
+  };
+  CHECK(stays(fill("d") + product("d") + product("c")));
+  CHECK(stays(fill("d", "1") + product("c") + product("d")));
+  CHECK(stays(fill("d", "-0.0") + product("c") + product("d")));  // another sum than from +0
+  CHECK(stays(fill("d", "0", 31) + product("c") + product("d")));
+  CHECK(stays(fill("d") + product("c") + add("d") + product("d")));
+  CHECK(stays(fill("d") + product("c") + "if thread < 7\n  store d[0] = 1\n" + product("d")));
 }
