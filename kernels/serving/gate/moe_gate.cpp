@@ -4,6 +4,8 @@
 // Method   a block has 16 tokens, or 32 where there are many, and all experts: it multiplies chunk after chunk as
 //          router_logits does, and keeps the logits in shared memory. Then its warps route the tokens from there, as
 //          moe_topk_gate_fwd and hash_gate do from memory. Logits go to memory only where the call asks for them.
+//          Where blocks are few, those of a cluster take a chunk each for the same tokens. Each block adds the chunks of
+//          its share of the tokens, in order, from the shared memory of all, and routes these.
 // Maths    router_logits, then moe_topk_gate_fwd or hash_gate: the same code, so the same bits
 // Bound    bytes of x and w at the copy rate; 2 T E H operations of the tensor cores. Every block reads w, from L2
 //          but for the first.
@@ -14,6 +16,7 @@
 #include <optional>
 
 #include "kernels/checks/value_check.h"
+#include "kernels/jit/target.h"
 #include "kernels/moe/parts/expert_score.h"
 #include "kernels/moe/parts/router_values.h"
 #include "kernels/registry/all_ops.h"
@@ -35,13 +38,18 @@ using serving::HashSpec;
 using serving::HashTensors;
 using serving::LogitsSpec;
 
+/// The logits of a block, or of a cluster of blocks that take a chunk each.
+struct BlockSpec {
+  LogitsSpec tile;
+  int32_t cluster;
+};
 struct TopkSpec {
-  LogitsSpec logits;
+  BlockSpec logits;
   GateSpec gate;
   int32_t has_num_tokens, save_logits;
 };
 struct TableSpec {
-  LogitsSpec logits;
+  BlockSpec logits;
   HashSpec hash;
   int32_t save_scores, save_logits;
 };
@@ -50,6 +58,7 @@ constexpr int kThreads = 256, kWarps = kThreads / 32;
 constexpr int kBlocks = 2;     // of a multiprocessor; with more, sums would spill
 constexpr int64_t kUnit = 64;  // experts: 8 for each warp
 constexpr int64_t kRows = 32, kFewRows = 16;
+constexpr int32_t kCluster = 8;
 // From here on blocks of 16 tokens are more than an H200 has multiprocessors.
 constexpr int64_t kManyTokens = 132 * kFewRows;
 constexpr const char* kNotFinite = "arguments 'x' and 'w' give a logit that is not finite";
@@ -57,25 +66,37 @@ constexpr const char* kNotFinite = "arguments 'x' and 'w' give a logit that is n
 /// The logits of the tokens of a block.
 class BlockLogits {
  public:
-  BlockLogits(dsl::Builder& k, const LogitsSpec& s, const Value& tokens, bool is_saved,
+  BlockLogits(dsl::Builder& k, const BlockSpec& s, const Value& tokens, bool is_saved,
               bool saves_scores = false)
-      : k_(k), s_(s), experts_(k.dim("experts")), tile_(k, s, tokens, experts_) {
+      : k_(k),
+        s_(s),
+        experts_(k.dim("experts")),
+        tokens_(tokens),
+        tile_(k, s.tile, tokens, experts_) {
     if (is_saved) saved_ = k.output("logits", DType::f32, {tokens, experts_});
     if (saves_scores) scores_ = k.output("scores", DType::f32, {tokens, experts_});
   }
 
   const Value& experts() const { return experts_; }
-  /// Computes the logits of the tokens from `first` on, in shared memory. Those of tokens that do not count are not
-  /// defined there, and saved as +0.
-  Ref compute(const Value& first, const std::function<Value(const Value& token)>& counts,
-              const std::optional<Value>& is_wanted = {}) {
-    auto logits = k_.shared(DType::f32, {s_.rows, s_.columns}, "logits_tile");
-    auto sum = tile_.logits(first, dsl::i32(0), is_wanted);
-    k_.copy(sum, logits);
+  /// Tokens of a block.
+  int64_t rows() const { return s_.tile.rows / s_.cluster; }
+  dsl::BlockIndex launch() {
+    auto clusters = ceil_div(tokens_, s_.tile.rows);
+    return k_.launch({clusters * s_.cluster},
+                     {.threads = kThreads, .min_blocks_per_sm = kBlocks, .cluster = s_.cluster});
+  }
+  /// Computes the logits of the block's tokens, from the one it returns on, in shared memory. Those of tokens that do not
+  /// count are not defined there, and saved as +0. Nothing is read of a cluster without a token before `end`.
+  std::pair<Value, Ref> compute(const Value& block, const Value& end,
+                                const std::function<Value(const Value& token)>& counts) {
+    auto logits = k_.shared(DType::f32, {rows(), s_.tile.columns}, "logits_tile");
+    auto first = k_.let("first", block / s_.cluster * s_.tile.rows);
+    auto own = s_.cluster == 1 ? first : add_chunks(first, first < end, logits);
+    if (s_.cluster == 1) k_.copy(tile_.logits(first, dsl::i32(0), first < end), logits);
     const auto save = [&](const Ref& to, const std::function<Value(const Value& logit)>& value) {
-      k_.parallel({s_.rows, s_.columns}, [&](Value r, Value c) {
-        Value logit = sum(r, c);
-        to(first + r, c) = select(counts(first + r), value(logit), 0.0f);
+      k_.parallel({rows(), s_.tile.columns}, [&](Value r, Value c) {
+        Value logit = logits(r, c);
+        to(own + r, c) = select(counts(own + r), value(logit), 0.0f);
       });
     };
     if (saved_) save(*saved_, [](const Value& logit) { return logit; });
@@ -84,36 +105,60 @@ class BlockLogits {
         return moe::expert_score(moe::Scoring::sqrtsoftplus, logit, logit, logit);
       });
     }
-    return logits;
+    return {own, logits};
   }
 
  private:
+  /// Adds the chunks of the cluster's blocks. Returns the first token of this block.
+  Value add_chunks(const Value& first, const Value& is_wanted, const Ref& logits) {
+    auto part_tile = k_.shared(DType::f32, {s_.tile.rows, s_.tile.columns}, "part_tile");
+    auto rank = k_.let("rank", k_.cluster_rank()), row = k_.let("row_of_block", rank * rows());
+    auto chunks = k_.let("chunks", select(is_wanted, tile_.chunks(), 0));
+    k_.fill(logits, 0.0f);
+    k_.serial(
+        0, chunks,
+        [&](Value before) {
+          k_.copy(tile_.sum_of_chunk(first, dsl::i32(0), before + rank), part_tile);
+          k_.sync_cluster();
+          k_.unrolled(s_.cluster, [&](Value r) {
+            const Ref theirs = k_.of_block(part_tile, r);
+            k_.if_(before + r < chunks, [&] {
+              k_.parallel({rows(), s_.tile.columns}, [&](Value i, Value c) {
+                Value more = theirs(row + i, c), sum = logits(i, c);
+                logits(i, c) = select(before + r == 0, more, sum + more);
+              });
+            });
+          });
+          k_.sync_cluster();
+        },
+        s_.cluster);
+    return k_.let("own", first + row);
+  }
+
   dsl::Builder& k_;
-  const LogitsSpec s_;
-  const Value experts_;
+  const BlockSpec s_;
+  const Value experts_, tokens_;
   serving::LogitsTile tile_;
   std::optional<Ref> saved_, scores_;
 };
 
 ir::Kernel build_topk(const TopkSpec& s) {
   using namespace dsl;
-  const int64_t rows = s.logits.rows;
   Builder k("moe_gate");
   auto tokens = k.dim("tokens");
   BlockLogits block(k, s.logits, tokens, s.save_logits != 0);
   GateTensors t = serving::declare_gate(k, s.gate, tokens);
   std::optional<Ref> num_tokens;
   if (s.has_num_tokens != 0) num_tokens = k.input("num_tokens", DType::i32, {1}, {.align = 4});
-  auto at = k.launch({ceil_div(tokens, rows)}, {.threads = kThreads, .min_blocks_per_sm = kBlocks});
-  auto first = k.let("first", at.x * rows);
+  auto at = block.launch();
   t.count = num_tokens ? k.let("count", k.uniform(min((*num_tokens)(0), tokens))) : tokens;
-  const Ref logits = block.compute(
-      first, [&](const Value& token) { return t.counts(token); }, first < *t.count);
-  k.serial(0, rows / kWarps, [&](Value round) {
+  const auto [first, logits] =
+      block.compute(at.x, *t.count, [&](const Value& token) { return t.counts(token); });
+  k.serial(0, ceil_div(block.rows(), kWarps), [&](Value round) {
     auto row = k.let("row", round * kWarps + k.warp());
     auto token = k.let("token", first + row);
     auto lane = k.let("lane", k.lane());
-    k.if_(token < tokens, [&] {
+    k.if_(row < block.rows() && token < tokens, [&] {
       serving::route_token(k, s.gate, t,
                            {[&](const Value& expert) { return logits(row, expert); }, kNotFinite},
                            token, lane);
@@ -124,16 +169,15 @@ ir::Kernel build_topk(const TopkSpec& s) {
 
 ir::Kernel build_by_table(const TableSpec& s) {
   using namespace dsl;
-  const int64_t rows = s.logits.rows, lanes = s.hash.lanes();
+  const int64_t lanes = s.hash.lanes();
   OpBuilder k(moe_gate_op, {{"K", s.hash.num_topk}, {"S", s.hash.num_shared}});
   const HashTensors t = serving::declare_hash(k, s.hash);
   BlockLogits block(k, s.logits, t.tokens, s.save_logits != 0, s.save_scores != 0);
-  auto at =
-      k.launch({ceil_div(t.tokens, rows)}, {.threads = kThreads, .min_blocks_per_sm = kBlocks});
-  auto first = k.let("first", at.x * rows);
+  auto at = block.launch();
   auto count = k.let("count", k.uniform(t.count()));
-  const auto is_counted = [&](const Value& token) { return token < count; };
-  const Ref logits = block.compute(first, is_counted, first < count);
+  const auto [first, logits] =
+      block.compute(at.x, count, [&](const Value& token) { return token < count; });
+  const int64_t rows = block.rows();
   k.serial(0, (rows * lanes + kThreads - 1) / kThreads, [&](Value pass) {
     auto place = k.let("place", pass * kThreads + k.thread());
     auto row = k.let("row", place / lanes);
@@ -178,8 +222,10 @@ void require(const Call& c) {
 
 void launches(const Call& c, Launches& go) {
   const int64_t columns = (c["E"] + kUnit - 1) / kUnit * kUnit;
-  const LogitsSpec logits =
-      serving::logits_spec(c, c["T"] < kManyTokens ? kFewRows : kRows, columns);
+  const bool is_few = c["T"] < kManyTokens;
+  BlockSpec logits{serving::logits_spec(c, is_few ? kFewRows : kRows, columns), 1};
+  const int64_t chunks = (c["H"] + serving::kLogitsChunk - 1) / serving::kLogitsChunk;
+  if (is_few && chunks > 1 && jit::cluster_limit(c.device()) >= kCluster) logits.cluster = kCluster;
   const int32_t save = c.flag("save_logits") ? 1 : 0;
   if (is_by_table(c)) {
     go.add(build_by_table,

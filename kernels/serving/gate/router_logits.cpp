@@ -1,9 +1,9 @@
 // router_logits: the logits of a router, x times w transposed, with the same bits for any number of tokens.
 //
 // Dtypes   x, w bf16, logits f32
-// Method   a block has a tile of 64 tokens and 64 experts and multiplies chunk after chunk (parts/logits_tile.h). Up to 64
-//          tokens it has 16 tokens and one chunk, and a second kernel adds the chunks: reading w is the bound there, and a
-//          few blocks would not keep memory busy.
+// Method   a block has a tile of 64 tokens and 64 experts and multiplies chunk after chunk (parts/logits_tile.h). Up to 1024
+//          tokens it has one chunk, up to 64 also 16 tokens, and a second kernel adds the chunks: reading w is the bound there,
+//          and a few blocks would not keep memory busy.
 // Maths    chunks of 1024 columns, each by the chain of gemm_bf16 from +0, added ascending in f32. Up to 1024 columns
 //          that is gemm_bf16 with out_dtype f32.
 // Bound    bytes of x, w and logits at the copy rate; 2 T E H operations of the tensor cores
@@ -31,7 +31,8 @@ struct JoinSpec {
   int32_t threads;
 };
 
-constexpr int64_t kFewTokens = 64;  // up to here chunks are summed side by side
+constexpr int64_t kApartTokens = 1024;  // up to here chunks are summed side by side
+constexpr int64_t kFewTokens = 64;      // up to here a block has few rows
 constexpr int64_t kColumns = 64, kRows = 64, kFewRows = 16;
 constexpr int kThreads = 128;
 
@@ -78,7 +79,7 @@ int64_t chunks_of(const Call& c) {
 }
 
 bool is_apart(const Call& c) {
-  return c["T"] <= kFewTokens && chunks_of(c) > 1;
+  return c["T"] <= kApartTokens && chunks_of(c) > 1;
 }
 
 /// Sums of all chunks; at least one element, so that the workspace is never empty.
@@ -119,12 +120,12 @@ const Op router_logits_op{
       limit  T <= 2130706431
       limit  E <= 65536 on w "too many experts"
       limit  H <= 65536 on x "rows this long are not supported"
-      bucket T at 65                    # chunks are summed one after the other
+      bucket T at 65, 1025              # tiles of more rows; chunks are summed one after the other
     )",
     .launches = launches,
     .functions = {{"elements", elements}},
     .examples = R"(
-      T=70 E=256 H=1100; T=5 E=100 H=2080; T=9 E=33 H=1025; T=130 E=72 H=64; T=17 E=64 H=2056 x.strides=2064,1)",
+      T=70 E=256 H=1100; T=1030 E=8 H=1030; T=5 E=100 H=2080; T=9 E=33 H=1025; T=130 E=72 H=64; T=17 E=64 H=2056 x.strides=2064,1)",
     .bench = R"(
       T=1 E=384 H=7168; T=16 E=384 H=7168; T=64 E=384 H=7168; T=512 E=384 H=7168; T=4096 E=384 H=7168
       T=8192 E=384 H=7168; T=1 E=256 H=4096; T=64 E=256 H=4096; T=4096 E=256 H=4096; T=8192 E=256 H=4096)"};
