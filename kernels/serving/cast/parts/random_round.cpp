@@ -54,13 +54,14 @@ Value RandomBits::to_e4m3(const Value& value, int64_t j) const {
   auto significand = (magnitude & 0x7FFFFF) | select(biased > 0, u32(0x800000), u32(0));
   auto exponent = k_.let("exponent", max(biased, 1));
   auto dropped = k_.let("dropped", max(kLeastNormal - exponent, 0) + kDropped);
-  // floor(random * 2^(dropped - 32)), in 64 bits: up to 55 bits are dropped.
-  const auto u64 = [](const Value& number) { return cast(DType::u64, number); };
-  auto up = max(min(dropped, 55) - 32, 0), down = max(32 - dropped, 0);
-  auto added = u64(random) << up >> down;
-  auto code = i32((u64(significand) + added) >> min(dropped, 55));
+  // floor(significand / 2^dropped + random / 2^32): the whole part, and the carry out of the 32 bits of the
+  // fraction. Beyond 55 dropped bits the fraction is 0.
+  auto fraction =
+      k_.let("fraction", significand << max(32 - dropped, 0) >> min(max(dropped - 32, 0), 31));
+  auto sum = k_.let("sum", fraction + random);
+  auto code = i32((significand >> min(dropped, 31)) + select(sum < fraction, u32(1), u32(0)));
   auto step = reinterpret(DType::f32, u32(max(exponent, kLeastNormal) - 3) << kExponentBits);
-  auto rounded = copysign(f32(select(dropped > 55, 0, code)) * step, value);
+  auto rounded = copysign(f32(code) * step, value);
   return select(is_nan(value), value, rounded);
 }
 
