@@ -106,6 +106,10 @@ const Op engram_sinkhorn_momentum_op{
       n=5120 grad=bf16 momentum=f32 beta1=0.95; n=768 grad=f32 momentum=bf16 beta1=0.9 nesterov=false)",
     .bench = R"(
       n=134217728 grad=bf16 momentum=f32 beta1=0.95; n=134217728 grad=bf16 momentum=bf16 beta1=0.95
-      n=131072 grad=bf16 momentum=f32 beta1=0.95)"};
+      n=131072 grad=bf16 momentum=f32 beta1=0.95)",
+    .bytes = [](const Case& c) {  // the momentum in and out
+      const auto size = [&](const char* name) { return c.dtype_word(name) == "f32" ? 4 : 2; };
+      return c["n"] * (size("grad") + 2 * size("momentum") + 4);
+    }};
 
 }  // namespace tessera::kernels

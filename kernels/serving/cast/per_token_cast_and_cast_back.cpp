@@ -119,6 +119,9 @@ const Op per_token_cast_and_cast_back_op{
     .bench = R"(
       T=1 H=7168 x=bf16 format=e4m3 num_per_channels=128; T=8192 H=7168 x=bf16 format=e4m3 num_per_channels=128
       T=8192 H=7168 x=bf16 format=e2m1 num_per_channels=32 round_sf=true
-      T=8192 H=7168 x=bf16 format=e2m1 num_per_channels=16 e4m3_sf=true)"};
+      T=8192 H=7168 x=bf16 format=e2m1 num_per_channels=16 e4m3_sf=true)",
+    .bytes = [](const Case& c) {  // in and out
+      return 2 * c["T"] * c["H"] * (c.dtype_word("x") == "f32" ? 4 : 2);
+    }};
 
 }  // namespace tessera::kernels
