@@ -877,6 +877,7 @@ TESSERA_API void fused_weight(const FusedWeight& call, Stream stream);
 ///   k              bf16 [T.., hc, D] rows
 ///   v              bf16 [T.., D] rows
 ///   weight_fused   f32 [hc, D]
+///   image_token_mask?  bool [T..]     # true: out is the token's hidden_states, and what is saved 0
 ///   -> out         bf16 [T.., hc, D]
 ///   -> dot?, gate_score?, rstd_x?, rstd_k?  f32 [T.., hc]    iff save_for_backward
 ///   param          eps float
@@ -890,6 +891,7 @@ struct EngramGateFwd {
   TensorView k = {};
   TensorView v = {};
   TensorView weight_fused = {};
+  TensorView image_token_mask = {};
   TensorView out = {};
   TensorView dot = {};
   TensorView gate_score = {};
@@ -909,6 +911,7 @@ TESSERA_API void engram_gate_fwd(const EngramGateFwd& call, Stream stream);
 ///   v                      bf16 [T.., D] rows
 ///   weight_fused           f32 [4, D]
 ///   dot, gate_score, rstd_x, rstd_k  f32 [T.., 4]
+///   image_token_mask?      bool [T..]  # that of engram_gate_fwd
 ///   -> grad_hidden_states  bf16 [T.., 4, D]
 ///   -> grad_k              bf16 [T.., 4, D]
 ///   -> grad_v              bf16 [T.., D]
@@ -930,6 +933,7 @@ struct EngramGateBwd {
   TensorView gate_score = {};
   TensorView rstd_x = {};
   TensorView rstd_k = {};
+  TensorView image_token_mask = {};
   TensorView grad_hidden_states = {};
   TensorView grad_k = {};
   TensorView grad_v = {};
@@ -965,6 +969,7 @@ TESSERA_API void grad_w_reduce(const GradWReduce& call, Stream stream);
 ///   multipliers      i64 [L, N]
 ///   vocab_sizes      i32 [L, N-1, J]     values 1 .. 2147483647
 ///   offsets          i32 [L, (N-1)*J]
+///   image_token_mask?  bool [T]          # true: the rows of the token are -1
 ///   -> out           i32 [L, T, (N-1)*J]
 ///   need             1 <= N <= 65536
 struct EngramHash {
@@ -972,6 +977,7 @@ struct EngramHash {
   TensorView multipliers = {};
   TensorView vocab_sizes = {};
   TensorView offsets = {};
+  TensorView image_token_mask = {};
   TensorView out = {};
 };
 TESSERA_API void engram_hash(const EngramHash& call, Stream stream);
@@ -1567,6 +1573,7 @@ TESSERA_API TensorView workspace_of(const MhcBoundary& call);
 ///   k                 bf16 [T.., hc, D] rows
 ///   v                 bf16 [T.., D] rows
 ///   weight_hidden, weight_embed  bf16 [hc, D]
+///   image_token_mask? bool [T..]       # true: out is the token's hidden_states, and what is saved 0
 ///   -> out            bf16 [T.., hc, D]
 ///   -> weight_fused?  f32 [hc, D]      iff save_for_backward
 ///   -> dot?, gate_score?, rstd_x?, rstd_k?  f32 [T.., hc]    iff save_for_backward
@@ -1580,6 +1587,7 @@ struct EngramFwd {
   TensorView v = {};
   TensorView weight_hidden = {};
   TensorView weight_embed = {};
+  TensorView image_token_mask = {};
   TensorView out = {};
   TensorView weight_fused = {};
   TensorView dot = {};
@@ -1601,6 +1609,7 @@ TESSERA_API TensorView workspace_of(const EngramFwd& call);
 ///   v                                 bf16 [T.., D] rows
 ///   weight_fused                      f32 [4, D]
 ///   dot, gate_score, rstd_x, rstd_k   f32 [T.., 4]
+///   image_token_mask?                 bool [T..]  # that of engram_fwd
 ///   weight_hidden, weight_embed       bf16 [4, D]
 ///   -> grad_hidden_states, grad_k     bf16 [T.., 4, D]
 ///   -> grad_v                         bf16 [T.., D]
@@ -1617,6 +1626,7 @@ struct EngramBwd {
   TensorView gate_score = {};
   TensorView rstd_x = {};
   TensorView rstd_k = {};
+  TensorView image_token_mask = {};
   TensorView weight_hidden = {};
   TensorView weight_embed = {};
   TensorView grad_hidden_states = {};

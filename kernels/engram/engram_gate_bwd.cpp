@@ -31,6 +31,7 @@ engram::GateBwdSpec spec_of(const Call& c) {
   s.out_vector = vector_of(c, {"grad_hidden_states", "grad_k", "grad_v"});
   s.weight_vector = static_cast<uint8_t>(common_vector(c.given("weight_fused"), 4));
   s.sum_vector = static_cast<uint8_t>(c.align({"grad_w_partial"}) / 4);
+  s.has_mask = c.has("image_token_mask") ? 1 : 0;
   return s;
 }
 
@@ -77,6 +78,7 @@ const Op engram_gate_bwd_op{
       v                      bf16 [T.., D] rows
       weight_fused           f32 [4, D]
       dot, gate_score, rstd_x, rstd_k  f32 [T.., 4]
+      image_token_mask?      bool [T..]  # that of engram_gate_fwd
       -> grad_hidden_states  bf16 [T.., 4, D]
       -> grad_k              bf16 [T.., 4, D]
       -> grad_v              bf16 [T.., D]
@@ -94,7 +96,9 @@ const Op engram_gate_bwd_op{
     .examples = R"(
       T=5 D=7168 num_persistent_blocks=3; T=4 D=4096 num_persistent_blocks=2
       T=3 D=2560 num_persistent_blocks=4; T=3 D=7680 num_persistent_blocks=2
-      T=0 D=512 num_persistent_blocks=2)",
+      T=0 D=512 num_persistent_blocks=2
+      T=5 D=7168 num_persistent_blocks=3 image_token_mask=given
+      T=3 D=7680 num_persistent_blocks=2 image_token_mask=given)",
     .bench = R"(
       T=8001 D=7168 num_persistent_blocks=132; T=8001 D=4096 num_persistent_blocks=132
       T=4001 D=2048 num_persistent_blocks=132; T=8001 D=8192 num_persistent_blocks=132

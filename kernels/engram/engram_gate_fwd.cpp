@@ -23,6 +23,7 @@ engram::GateSpec spec_of(const Call& c) {
   s.vector = static_cast<uint8_t>(vector);
   s.weight_vector = static_cast<uint8_t>(common_vector(c.given("weight_fused"), 4));
   s.save = c.flag("save_for_backward");
+  s.has_mask = c.has("image_token_mask");
   return s;
 }
 
@@ -49,6 +50,7 @@ const Op engram_gate_fwd_op{
       k              bf16 [T.., hc, D] rows
       v              bf16 [T.., D] rows
       weight_fused   f32 [hc, D]
+      image_token_mask?  bool [T..]     # true: out is the token's hidden_states, and what is saved 0
       -> out         bf16 [T.., hc, D]
       -> dot?, gate_score?, rstd_x?, rstd_k?  f32 [T.., hc]    iff save_for_backward
       param          eps float
@@ -63,7 +65,8 @@ const Op engram_gate_fwd_op{
       T=5 hc=4 D=7168 eps=1e-20 save_for_backward=true
       T=9 hc=4 D=4096 eps=1e-20 save_for_backward=false
       T=3 hc=2 D=512 eps=1e-20 save_for_backward=true
-      T=2 hc=1 D=3328 eps=1e-20 save_for_backward=false)",
+      T=2 hc=1 D=3328 eps=1e-20 save_for_backward=false
+      T=9 hc=4 D=7168 eps=1e-20 image_token_mask=given)",
     .bench = R"(
       T=8001 hc=4 D=7168 eps=1e-20 save_for_backward=true
       T=8001 hc=4 D=7168 eps=1e-20 save_for_backward=false

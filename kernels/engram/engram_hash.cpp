@@ -6,6 +6,8 @@
 // Maths    h ^= id * multiplier (mod 2^64); floor modulus; sum mod 2^32
 // Tuned    H200: 256 threads per block.
 
+#include <optional>
+
 #include "kernels/checks/value_check.h"
 #include "kernels/engram/parts/ngram_hash.h"
 #include "kernels/registry/all_ops.h"
@@ -18,6 +20,7 @@ namespace {
 
 struct Spec {
   int32_t ngram, tables;
+  int32_t has_mask;  // 0 or 1
 };
 
 constexpr int64_t kThreads = 256;
@@ -30,6 +33,8 @@ ir::Kernel build(const Spec& s) {
   auto ids = k.tensor("ngram_token_ids"), multipliers = k.tensor("multipliers");
   auto vocab_sizes = k.input("vocab_sizes", DType::i32, {layers, columns}, {.align = 4});  // flat
   auto offsets = k.tensor("offsets"), out = k.tensor("out");
+  std::optional<Ref> image;
+  if (s.has_mask != 0) image = k.tensor("image_token_mask");
   auto at = k.launch({ceil_div(tokens * columns, kThreads), layers}, {.threads = kThreads});
 
   auto entry = k.let("entry", at.x * kThreads + k.thread());
@@ -42,9 +47,14 @@ ir::Kernel build(const Spec& s) {
     auto offset = k.let("offset", offsets(at.y, column));
     // hash the ids of this order
     auto order = k.let("order", column / s.tables + 1);
-    out(at.y, token, column) = i32(engram::ngram_row(
+    Value row = i32(engram::ngram_row(
         k, s.ngram, order, [&](const Value& i) { return ids(token, i).read(); },
         [&](const Value& i) { return multipliers(at.y, i).read(); }, size, offset));
+    if (image) {
+      auto is_image = k.let("is_image", (*image)(token));
+      row = select(is_image, i32(-1), row);
+    }
+    out(at.y, token, column) = row;
   });
   return k.finish();
 }
@@ -53,7 +63,8 @@ void launches(const Call& c, Launches& go) {
   TensorView sizes = c.tensor("vocab_sizes");
   sizes.shape = c.tensor("offsets").shape;
   sizes.strides = row_major_strides(sizes.shape);
-  go.add(build, Spec{c.i32("N"), c.i32("J")}, {.tensors = {{"vocab_sizes", sizes}}});
+  go.add(build, Spec{c.i32("N"), c.i32("J"), c.has("image_token_mask") ? 1 : 0},
+         {.tensors = {{"vocab_sizes", sizes}}});
 }
 
 int64_t spread(const Case&, int64_t i) {
@@ -71,11 +82,12 @@ const Op engram_hash_op{
       multipliers      i64 [L, N]
       vocab_sizes      i32 [L, N-1, J]     values 1 .. 2147483647
       offsets          i32 [L, (N-1)*J]
+      image_token_mask?  bool [T]          # true: the rows of the token are -1
       -> out           i32 [L, T, (N-1)*J]
       need             1 <= N <= 65536
     )",
     .launches = launches,
-    .examples = "T=67 L=2 N=3 J=8; T=5 L=1 N=12 J=3",
+    .examples = "T=67 L=2 N=3 J=8; T=5 L=1 N=12 J=3; T=9 L=2 N=3 J=8 image_token_mask=given",
     .bench = "T=4001 L=2 N=3 J=8; T=8001 L=2 N=3 J=8; T=1 L=2 N=3 J=8; T=128 L=2 N=3 J=8",
     .values = {{"ngram_token_ids", spread},
                {"multipliers", spread},

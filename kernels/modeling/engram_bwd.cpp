@@ -38,6 +38,7 @@ const Op engram_bwd_op{.name = "engram_bwd",
       v                                 bf16 [T.., D] rows
       weight_fused                      f32 [4, D]
       dot, gate_score, rstd_x, rstd_k   f32 [T.., 4]
+      image_token_mask?                 bool [T..]  # that of engram_fwd
       weight_hidden, weight_embed       bf16 [4, D]
       -> grad_hidden_states, grad_k     bf16 [T.., 4, D]
       -> grad_v                         bf16 [T.., D]

@@ -34,6 +34,7 @@ const Op engram_fwd_op{.name = "engram_fwd",
       k                 bf16 [T.., hc, D] rows
       v                 bf16 [T.., D] rows
       weight_hidden, weight_embed  bf16 [hc, D]
+      image_token_mask? bool [T..]       # true: out is the token's hidden_states, and what is saved 0
       -> out            bf16 [T.., hc, D]
       -> weight_fused?  f32 [hc, D]      iff save_for_backward
       -> dot?, gate_score?, rstd_x?, rstd_k?  f32 [T.., hc]    iff save_for_backward

@@ -58,6 +58,8 @@ enum class GateMutant {
   streams_descending,
   value_not_fused,
   weight_not_fused,
+  ignores_images,
+  drops_images,
   tokens_descending
 };
 
@@ -78,6 +80,16 @@ HostTensors mutated_gate(const HostTensors& in, const Params& params, GateMutant
   grad_w.fill_bytes(std::byte{0});
   for (int64_t n = 0; n < tokens; ++n) {
     const int64_t t = mutant == GateMutant::tokens_descending ? tokens - 1 - n : n;
+    const auto mask = in.find("image_token_mask");
+    if (mask != in.end() && mask->second.bits(t) != 0 && mutant != GateMutant::ignores_images) {
+      for (int64_t i = 0; i < hidden; ++i) out["grad_v"].set_value(t * hidden + i, 0);
+      for (int64_t e = t * 4 * hidden; e < (t + 1) * 4 * hidden; ++e) {
+        const double passed = mutant == GateMutant::drops_images ? 0 : grad_out.value(e);
+        out["grad_hidden_states"].set_value(e, passed);
+        out["grad_k"].set_value(e, 0);
+      }
+      continue;
+    }
     for (int64_t i = 0; i < hidden; ++i) {
       float sum = 0;
       for (int64_t n_stream = 0; n_stream < 4; ++n_stream) {

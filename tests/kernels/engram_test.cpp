@@ -153,6 +153,28 @@ TEST_CASE("NaN in a row poisons that row and its gate alone", "[engram_gate_fwd]
   CHECK(run_gate(inputs, kEps).at("gate_score").bits(1) == 0x7FFFFFFF);  // inf * 0
 }
 
+TEST_CASE("a token of an image keeps its bits, and its gate saves 0", "[engram_gate_fwd]") {
+  HostTensors inputs = gate_inputs(3, 2, 512);
+  for (const int64_t bits :
+       {0xFFC1, 0x7F81, 0x8000, 0x7F80, 0x0001}) {  // NaNs that are not 0x7FFF too
+    inputs["hidden_states"].set_bits(2 * 512 + bits % 97, static_cast<uint64_t>(bits));
+  }
+  const HostTensors others = run_gate(inputs, kEps);
+  HostTensor& mask = inputs["image_token_mask"] = HostTensor(DType::boolean, {3});
+  for (int64_t t = 0; t < 3; ++t) mask.set_bits(t, t == 1 ? 1 : 0);
+  const HostTensors got = run_gate(inputs, kEps);
+  for (int64_t i = 0; i < 6 * 512; ++i) {
+    const bool is_image = i / 1024 == 1;
+    const HostTensor& want = is_image ? inputs.at("hidden_states") : others.at("out");
+    REQUIRE(got.at("out").bits(i) == want.bits(i));
+  }
+  for (const char* name : {"dot", "gate_score", "rstd_x", "rstd_k"}) {
+    for (int64_t i = 0; i < 6; ++i) {
+      CHECK(got.at(name).bits(i) == (i / 2 == 1 ? 0 : others.at(name).bits(i)));
+    }
+  }
+}
+
 TEST_CASE("a score below the clamp keeps its sign, zero is positive", "[engram_gate_fwd]") {
   HostTensors inputs = gate_inputs(1, 1, 512);
   for (int64_t i = 0; i < 512; ++i) {

@@ -181,10 +181,12 @@ TEST_CASE("the Engram tests catch every mutant", "[engram_hash][engram_gate_fwd]
       if (sizes.value(i) <= 0) sizes.set_value(i, 2);
     }
   }));
+  CHECK(hash([](HostTensors& in, Params&) { in.erase("image_token_mask"); }));
 
   const auto gate = [&](const std::function<void(HostTensors&, Params&)>& mistake) {
     return is_caught("engram_gate_fwd", gate_cases, misled("engram_gate_fwd", mistake));
   };
   CHECK(gate([](HostTensors&, Params& params) { params["eps"] = 1e-20; }));
   CHECK(gate([](HostTensors&, Params& params) { params["clamp_value"] = 1e-6; }));
+  CHECK(gate([](HostTensors& in, Params&) { in.erase("image_token_mask"); }));
 }

@@ -1,5 +1,7 @@
 """Gradients of tessera.functional against f64 references; what is saved; main_grad; second derivatives."""
 
+import dataclasses
+
 import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -117,7 +119,9 @@ def test_leading_dimensions_are_free(case):
         name: t.unsqueeze(0).clone() if t.shape[:1] == (3,) and name not in ("scale", "base") else t
         for name, t in case.inputs.items()
     }
-    got, flat = gradients(case.run, tokens, list(tokens)), gradients(case.run, case.inputs, list(tokens))
+    options = {name: v.unsqueeze(0) if name == "image_token_mask" else v for name, v in case.options.items()}
+    wide = dataclasses.replace(case, options=options)
+    got, flat = gradients(wide.run, tokens, list(tokens)), gradients(case.run, case.inputs, list(tokens))
     for name in tokens:
         assert torch.equal(got[name].reshape(flat[name].shape), flat[name])
 

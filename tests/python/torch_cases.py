@@ -106,6 +106,7 @@ def cases(device="cpu"):
         Case("attention_varlen", packed, {"cu_q": cu_q, "cu_k": cu_k, "causal": True}, 2e-2),
         Case("scaled_dot_product_attention", torch_heads, {"is_causal": True, "enable_gqa": True}, 2e-2),
         Case("engram_gate", engram, {"eps": 1e-6}, 1e-2),
+        Case("engram_gate", engram, {"eps": 1e-6, "image_token_mask": ~counted[:TOKENS]}, 1e-2),
         Case("expand_to_mhc", {"x": half(TOKENS, HIDDEN)}, {}, 1e-2),
         Case("norm_fn", {"residual": residual(), "fn": normal(MIXES, width, scale=0.1)}, {}, 1e-2),
         Case(

@@ -32,14 +32,15 @@ def scaled_dot_product_attention(query, key, value, *, is_causal=False, scale=No
     return attention(q, k, v, scale=scale, causal=is_causal)[0].transpose(1, 2)
 
 
-def engram_gate(hidden_states, k, v, weight_hidden, weight_embed, *, eps, clamp_value=1e-6):
+def engram_gate(hidden_states, k, v, weight_hidden, weight_embed, *, eps, image_token_mask=None, clamp_value=1e-6):
     width = hidden_states.shape[-1]
     rstd_x = torch.rsqrt(hidden_states.square().mean(-1) + eps)
     rstd_k = torch.rsqrt(k.square().mean(-1) + eps)
     dot = (hidden_states * weight_hidden * weight_embed * k).sum(-1)
     score = dot * rstd_x * rstd_k * width**-0.5
     gate = torch.sigmoid(score.sign() * score.abs().clamp(min=clamp_value).sqrt())
-    return hidden_states + gate.unsqueeze(-1) * v.unsqueeze(-2)
+    gated = hidden_states + gate.unsqueeze(-1) * v.unsqueeze(-2)
+    return gated if image_token_mask is None else torch.where(image_token_mask[..., None, None], hidden_states, gated)
 
 
 def expand_to_mhc(x, *, mhc_mult=4):

@@ -30,7 +30,8 @@ HostTensor engram_make_offsets(const HostTensor& vocab_sizes) {
 }
 
 HostTensor engram_hash(const HostTensor& ngram_token_ids, const HostTensor& multipliers,
-                       const HostTensor& vocab_sizes, const HostTensor& offsets) {
+                       const HostTensor& vocab_sizes, const HostTensor& offsets,
+                       const HostTensor* image_token_mask) {
   const int64_t num_tokens = ngram_token_ids.shape()[0], ngram = ngram_token_ids.shape()[1];
   const int64_t num_layers = multipliers.shape()[0], tables = vocab_sizes.shape()[2];
   const int64_t columns = (ngram - 1) * tables;
@@ -53,8 +54,9 @@ HostTensor engram_hash(const HostTensor& ngram_token_ids, const HostTensor& mult
             if (row < 0) row += size;
           }
           const int64_t sum = row + i32_at(offsets, l * columns + column);
+          const bool is_image = image_token_mask != nullptr && image_token_mask->bits(t) != 0;
           out.set_bits((l * num_tokens + t) * columns + column,
-                       static_cast<uint32_t>(static_cast<uint64_t>(sum)));
+                       is_image ? 0xFFFFFFFFU : static_cast<uint32_t>(static_cast<uint64_t>(sum)));
         }
       }
     }
@@ -124,7 +126,8 @@ HostTensor engram_embed(const HostTensor& ngram_token_ids, const HostTensor& mul
 }
 
 EngramGate engram_gate_fwd(const HostTensor& x, const HostTensor& k, const HostTensor& v,
-                           const HostTensor& weight_fused, double eps, double clamp_value) {
+                           const HostTensor& weight_fused, double eps, double clamp_value,
+                           const HostTensor* image_token_mask) {
   const int rank = x.shape().rank;
   const int64_t streams = x.shape()[rank - 2], hidden = x.shape()[rank - 1];
   Dims scores;
@@ -135,6 +138,15 @@ EngramGate engram_gate_fwd(const HostTensor& x, const HostTensor& k, const HostT
   const auto d = static_cast<double>(hidden);
   for (int64_t row = 0; row < num_elements(scores); ++row) {
     const int64_t h = row % streams, t = row / streams;
+    if (image_token_mask != nullptr && image_token_mask->bits(t) != 0) {
+      for (int64_t e = row * hidden; e < (row + 1) * hidden; ++e) {
+        result.out.set_bits(e, x.bits(e));
+      }
+      for (HostTensor* saved : {&result.dot, &result.gate_score, &result.rstd_x, &result.rstd_k}) {
+        saved->set_value(row, 0);
+      }
+      continue;
+    }
     double sx = 0, sk = 0, dot = 0;
     for (int64_t i = 0; i < hidden; ++i) {
       const double xi = x.value(row * hidden + i), ki = k.value(row * hidden + i);

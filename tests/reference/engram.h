@@ -28,10 +28,12 @@ test::HostTensor engram_make_offsets(const test::HostTensor& vocab_sizes);
 ///   multipliers       i64 [L, N]
 ///   vocab_sizes       i32 [L, N-1, J]
 ///   offsets           i32 [L, (N-1) J]
+///   image_token_mask  bool [T]; null: no token is of an image. Those that are have -1 everywhere
 ///   returns           i32 [L, T, (N-1) J]
 test::HostTensor engram_hash(const test::HostTensor& ngram_token_ids,
                              const test::HostTensor& multipliers,
-                             const test::HostTensor& vocab_sizes, const test::HostTensor& offsets);
+                             const test::HostTensor& vocab_sizes, const test::HostTensor& offsets,
+                             const test::HostTensor* image_token_mask = nullptr);
 
 /// Column i of row r is the id i rows before it, if its request has that row; else the id of the request's
 /// `history`, whose last column is the id before its first row; else pad. Row r belongs to request b with
@@ -66,12 +68,15 @@ test::HostTensor engram_embed(const test::HostTensor& ngram_token_ids,
 ///   x, k           bf16 [.., hc, D]
 ///   v              bf16 [.., D]
 ///   weight_fused   f32 [hc, D]
+///   image_token_mask  bool [..]; null: no token is of an image. Those that are keep the bits of x, and
+///                     save 0
 struct EngramGate {
   test::HostTensor out;                              // bf16 [.., hc, D]
   test::HostTensor dot, gate_score, rstd_x, rstd_k;  // f32 [.., hc]
 };
 EngramGate engram_gate_fwd(const test::HostTensor& x, const test::HostTensor& k,
                            const test::HostTensor& v, const test::HostTensor& weight_fused,
-                           double eps, double clamp_value);
+                           double eps, double clamp_value,
+                           const test::HostTensor* image_token_mask = nullptr);
 
 }  // namespace tessera::reference

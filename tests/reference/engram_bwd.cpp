@@ -41,7 +41,16 @@ GateGradients engram_gate_bwd(const HostTensors& in, double clamp_value, int64_t
                      HostTensor(DType::bf16, v.shape()),
                      HostTensor(DType::f32, {partials, streams, hidden})};
   for (int64_t i = 0; i < grad.w.size(); ++i) grad.w.set_value(i, 0);
+  const auto mask = in.find("image_token_mask");
   for (int64_t t = 0; t < tokens; ++t) {
+    if (mask != in.end() && mask->second.bits(t) != 0) {
+      for (int64_t i = 0; i < hidden; ++i) grad.v.set_value(t * hidden + i, 0);
+      for (int64_t e = t * streams * hidden; e < (t + 1) * streams * hidden; ++e) {
+        grad.x.set_value(e, grad_out.value(e));
+        grad.k.set_value(e, 0);
+      }
+      continue;
+    }
     for (int64_t i = 0; i < hidden; ++i) {
       float sum = 0;
       for (int64_t h = 0; h < streams; ++h) {

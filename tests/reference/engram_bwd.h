@@ -18,6 +18,7 @@ namespace tessera::reference {
 ///   v                            bf16 [.., D]
 ///   weight_fused                 f32 [hc, D]
 ///   dot, gate_score, rstd_x/_k   f32 [.., hc]
+///   image_token_mask?            bool [..]: where true, grad_x is grad_out and all else +0
 struct GateGradients {
   test::HostTensor x, k;  // bf16 [.., hc, D]
   test::HostTensor v;     // bf16 [.., D]

@@ -328,7 +328,8 @@ HostTensors run_gate(const HostTensors& inputs, const Params& params) {
 HostTensors run_engram_gate(const HostTensors& inputs, const Params& params) {
   EngramGate gate = engram_gate_fwd(inputs.at("hidden_states"), inputs.at("k"), inputs.at("v"),
                                     inputs.at("weight_fused"), param<double>(params, "eps", 0),
-                                    param<double>(params, "clamp_value", 1e-6));
+                                    param<double>(params, "clamp_value", 1e-6),
+                                    optional_input(inputs, "image_token_mask"));
   HostTensors outputs = {{"out", std::move(gate.out)}};
   if (!param<bool>(params, "save_for_backward", true)) return outputs;
   outputs["dot"] = std::move(gate.dot);
@@ -435,7 +436,8 @@ Runner runner(const std::string& op) {
   if (op == "engram_hash") {
     return [](const HostTensors& inputs, const Params&) {
       return HostTensors{{"out", engram_hash(inputs.at("ngram_token_ids"), inputs.at("multipliers"),
-                                             inputs.at("vocab_sizes"), inputs.at("offsets"))}};
+                                             inputs.at("vocab_sizes"), inputs.at("offsets"),
+                                             optional_input(inputs, "image_token_mask"))}};
     };
   }
   if (op == "engram_ngram_ids") {

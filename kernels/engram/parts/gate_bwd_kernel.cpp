@@ -21,6 +21,7 @@
 #include "kernels/engram/parts/gate_bwd_kernel.h"
 
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "dsl/builder.h"
@@ -54,6 +55,7 @@ ir::Kernel build_gate_bwd(const GateBwdSpec& s) {
   auto grad_out = tensors.row_input("grad_out"), hidden = tensors.row_input("hidden_states");
   auto keys = tensors.keys(), values = tensors.values(), weight_fused = tensors.weights();
   const std::vector<Ref> saved = tensors.saved();
+  const std::optional<Ref> image = tensors.image_mask();
   auto grad_hidden = tensors.row_output("grad_hidden_states");
   auto grad_keys = tensors.row_output("grad_k"), grad_values = tensors.grad_values();
   auto grad_w = tensors.weight_sums(partials);
@@ -84,6 +86,7 @@ ir::Kernel build_gate_bwd(const GateBwdSpec& s) {
   k.serial(first_token, last_token, [&](Value token) {
     k.assume(token >= 0 && token < tokens);
     auto next_token = k.let("next_token", token + 1);
+    const IsImage is_image = is_image_token(k, image, token);
     // grad_v, and the gradients of the gates
     std::vector<Value> gates;
     std::vector<Ref> partial;
@@ -94,7 +97,7 @@ ir::Kernel build_gate_bwd(const GateBwdSpec& s) {
     k.unrolled(tile.runs, [&](Value run) {
       columns.in_row(run, [&](const Value& col) {
         auto grad_v = k.local(DType::f32, {kRun}, "grad_v_run");
-        add_value_run(k, held.grads_out(run), held.values(run), gates, partial, grad_v);
+        add_value_run(k, held.grads_out(run), held.values(run), gates, partial, grad_v, is_image);
         columns.store_run(s.out_vector, grad_v, grad_values(token), col);
       });
     });
@@ -119,7 +122,8 @@ ir::Kernel build_gate_bwd(const GateBwdSpec& s) {
         const RunGradient grad(k);
         weight_tile.load(i32(run), stream, grad.weight);
         sum_tile.load(i32(run), stream, grad.weight_sum);
-        add_row_run(k, mine, held.grad_out(run, stream), held.x(step), held.key(step), grad);
+        add_row_run(k, mine, held.grad_out(run, stream), held.x(step), held.key(step), grad,
+                    is_image);
         columns.store_run(s.out_vector, grad.x, grad_hidden(row), col);
         columns.store_run(s.out_vector, grad.key, grad_keys(row), col);
         sum_tile.store(i32(run), stream, [&](const Value& i) { return Value(grad.weight_sum(i)); });

@@ -3,6 +3,7 @@
 // bits.
 
 #include <cmath>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -66,6 +67,11 @@ class GateBwdTensors {
     return tensors;
   }
 
+  std::optional<dsl::Ref> image_mask() const {
+    if (s_.has_mask == 0) return {};
+    return k_.input("image_token_mask", DType::boolean, {tokens_}, {.align = 1});
+  }
+
  private:
   dsl::Builder& k_;
   GateBwdSpec s_;
@@ -103,23 +109,42 @@ struct RunGradient {
         weight(k.local(DType::f32, {kRun}, "w")),
         weight_sum(k.local(DType::f32, {kRun}, "sum")) {}
 };
-/// Computes the gradients of x and k of a run and adds its part to the weights' gradients.
+
+/// True for the tokens of an image, which the gate leaves as they are; none: no token is.
+using IsImage = std::optional<dsl::Value>;
+
+/// The token of the mask, if there is one.
+inline IsImage is_image_token(dsl::Builder& k, const std::optional<dsl::Ref>& mask,
+                              const dsl::Value& token) {
+  if (!mask) return {};
+  return k.let("is_image", (*mask)(token));
+}
+
+/// Computes the gradients of x and k of a run and adds its part to the weights' gradients. A token of
+/// an image passes grad_out on, adds nothing, and its k has the gradient 0.
 inline void add_row_run(dsl::Builder& k, const ScoreGradient& score, const dsl::Ref& grad_out,
-                        const dsl::Ref& row, const dsl::Ref& key, const RunGradient& run) {
+                        const dsl::Ref& row, const dsl::Ref& key, const RunGradient& run,
+                        const IsImage& is_image) {
   using namespace dsl;
+  const auto unless_image = [&](const Arg& of_image, const Value& value) {
+    return is_image ? select(*is_image, of_image, value) : value;
+  };
   k.unrolled(kRun, [&](Value i) {
     auto x = k.let("x_f32", f32(row(i))), y = k.let("key_f32", f32(key(i)));
-    run.x(i) = fma(score.delta, fma(-x, score.x, y * run.weight(i)), f32(grad_out(i)));
-    run.key(i) = score.delta * fma(-y, score.k, x * run.weight(i));
-    run.weight_sum(i) = fma(score.delta * x, y, run.weight_sum(i));
+    auto g = f32(grad_out(i));
+    run.x(i) = unless_image(g, fma(score.delta, fma(-x, score.x, y * run.weight(i)), g));
+    run.key(i) = unless_image(0.0f, score.delta * fma(-y, score.k, x * run.weight(i)));
+    const Value sum = run.weight_sum(i);
+    run.weight_sum(i) = unless_image(sum, fma(score.delta * x, y, sum));
   });
 }
 
 /// Adds a run of columns to the sums of grad_out * v of each stream. grad_values receives the run
-/// of grad_v in f32.
+/// of grad_v in f32: 0 for a token of an image.
 inline void add_value_run(dsl::Builder& k, const std::vector<dsl::Ref>& grad_out,
                           const dsl::Ref& values, const std::vector<dsl::Value>& gates,
-                          const std::vector<dsl::Ref>& sums, const dsl::Ref& grad_values) {
+                          const std::vector<dsl::Ref>& sums, const dsl::Ref& grad_values,
+                          const IsImage& is_image) {
   using namespace dsl;
   k.unrolled(kRun, [&](Value i) {
     auto v = k.let("v_f32", f32(values(i)));
@@ -129,7 +154,7 @@ inline void add_value_run(dsl::Builder& k, const std::vector<dsl::Ref>& grad_out
       sums[stream] = fma(g, v, sums[stream]);
       chain = fma(gates[stream], g, chain);
     }
-    grad_values(i) = chain;
+    grad_values(i) = is_image ? select(*is_image, 0.0f, chain) : chain;
   });
 }
 

@@ -8,12 +8,14 @@
 //          loads x, k and v of a token at once, sums over the block, and adds. x, k and out move
 //          once; v comes from L2 for all streams but one. The bound is bytes / copy bandwidth.
 // Maths    each sum: fma over the thread's columns in ascending order, then over the warp by xor 16,
-//          8, 4, 2, 1, then over warps in ascending order; the score as in engram_gate_fwd.h
+//          8, 4, 2, 1, then over warps in ascending order; the score as in engram_gate_fwd.h. A token of
+//          an image keeps its row, and its saved values are 0.
 // Tuned    H200: see pick_gate_tile; up to 8 tokens per block read the weights once.
 
 #include "kernels/engram/parts/gate_kernel.h"
 
 #include <cmath>
+#include <optional>
 #include <vector>
 
 #include "dsl/builder.h"
@@ -52,6 +54,8 @@ ir::Kernel build_gate(const GateSpec& s) {
       k.input("v", DType::bf16, {tokens, s.hidden}, {.strides = {v_token, 1}, .align = align});
   auto weight_fused =
       k.input("weight_fused", DType::f32, {s.streams, s.hidden}, {.align = s.weight_vector * 4});
+  std::optional<Ref> image;
+  if (s.has_mask) image = k.input("image_token_mask", DType::boolean, {tokens}, {.align = 1});
   auto out = k.output("out", DType::bf16, {rows, s.hidden}, {.align = align});
   std::vector<Ref> saved;
   if (s.save) {
@@ -99,13 +103,19 @@ ir::Kernel build_gate(const GateSpec& s) {
     auto z = copysign(sqrt(magnitude), u);
     auto gate = k.let("gate", 1.0f / (1.0f + exp(-z)));
     // add and store
+    std::optional<Value> is_image;
+    if (image) is_image = k.let("is_image", (*image)(token));
     columns.each(s.vector, [&](const Value& run, const Value& col, const Value& i) {
-      out(row, col) = cast(DType::bf16, fma(gate, f32(v(run, i)), f32(x(run, i))));
+      Value gated = cast(DType::bf16, fma(gate, f32(v(run, i)), f32(x(run, i))));
+      if (is_image) gated = select(*is_image, x(run, i), gated);
+      out(row, col) = gated;
     });
     if (s.save) {
       k.if_(k.thread() == 0, [&] {
         const Value results[] = {sums[2], gate, rstd_x, rstd_k};
-        for (size_t i = 0; i < saved.size(); ++i) saved[i](token, stream) = results[i];
+        for (size_t i = 0; i < saved.size(); ++i) {
+          saved[i](token, stream) = is_image ? select(*is_image, 0.0f, results[i]) : results[i];
+        }
       });
     }
   });

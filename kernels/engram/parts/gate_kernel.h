@@ -11,12 +11,12 @@ struct GateSpec {
   uint8_t vector;         // columns of x, k, v and out per access, at most 8
   uint8_t weight_vector;  // weights per access, at most 4
   bool save;
-  uint8_t unused = 0;
+  bool has_mask;
 };
 
 /// Tensors: hidden_states (rows of all tokens and streams), k, v, weight_fused, out (as
-/// hidden_states); dot, gate_score, rstd_x and rstd_k if they are saved. Scalars: eps, clamp_value,
-/// tokens_per_block.
+/// hidden_states); image_token_mask if there is one; dot, gate_score, rstd_x and rstd_k if they are
+/// saved. Scalars: eps, clamp_value, tokens_per_block.
 ir::Kernel build_gate(const GateSpec& s);
 
 }  // namespace tessera::kernels::engram

@@ -76,6 +76,26 @@ OpCase with_strides(OpCase test, const std::string& name, const Dims& strides) {
   return test;
 }
 
+/// Every third token is one of an image; its rows of k and v hold a NaN and an infinity.
+OpCase with_image(OpCase test) {
+  const Dims& rows = test.inputs.at("v").shape();
+  Dims tokens = rows;
+  --tokens.rank;
+  HostTensor mask(DType::boolean, tokens);
+  const int64_t hidden = rows[rows.rank - 1], streams = test.inputs.at("k").shape()[rows.rank - 1];
+  for (int64_t t = 0; t < mask.size(); ++t) {
+    mask.set_bits(t, t % 3 == 1 ? 1 : 0);
+    if (t % 3 != 1) continue;
+    const int64_t first = t * streams * hidden;
+    test.inputs.at("k").set_value(first + 3, std::nan(""));
+    test.inputs.at("v").set_value(t * hidden + 1, std::numeric_limits<double>::infinity());
+    test.inputs.at("hidden_states").set_value(first + hidden - 1, -0.0);
+  }
+  test.label += " image tokens";
+  test.inputs["image_token_mask"] = std::move(mask);
+  return test;
+}
+
 /// Whole numbers from -bound to bound: any order of summing their products gives the same bits.
 HostTensor whole_numbers(const Dims& shape, int64_t bound, uint64_t seed) {
   HostTensor tensor(DType::bf16, shape);
@@ -176,6 +196,18 @@ std::vector<OpCase> engram_gate_bwd_cases() {
   }
   gates.set_bits(5, gates.bits(4));
   cases.push_back(std::move(cancelling));
+  for (const int64_t width : {1024, 7168, 7680}) {
+    OpCase image = with_image(gate_bwd_case({7}, width, 3));
+    for (const char* name :
+         {"dot", "gate_score", "rstd_x", "rstd_k"}) {  // not what was saved: unread
+      for (int64_t i = 4; i < 8; ++i) image.inputs[name].set_value(i, std::nan(""));
+    }
+    image.inputs["hidden_states"].set_value(4 * width + 7, std::nan(""));
+    image.inputs["grad_out"].set_value(4 * width + 2, std::nan(""));
+    image.inputs["grad_out"].set_value(4 * width + 9, -0.0);
+    cases.push_back(std::move(image));
+  }
+  cases.push_back(with_image(gate_bwd_case({2, 5}, 512, 3)));
   OpCase inexact = gate_bwd_case({9}, 2560, 4);  // sums over the row round
   inexact.label += " normal";
   fill_random(inexact.inputs["grad_out"], Values::normal, 33);
@@ -387,6 +419,14 @@ std::vector<OpCase> engram_hash_cases() {
   cases.push_back(hash_case(4, 0, 3, 8, "plain"));
   cases.push_back(hash_case(4, 2, 1, 8, "plain"));  // no order to hash
   cases.push_back(hash_case(4, 2, 3, 0, "plain"));
+  for (const int64_t tokens : {0, 1, 33}) {
+    OpCase image = hash_case(tokens, 2, 3, 8, "wrapping");
+    HostTensor mask(DType::boolean, {tokens});
+    for (int64_t t = 0; t < tokens; ++t) mask.set_bits(t, t % 3 == 0 ? 1 : 0);
+    image.label += " image tokens";
+    image.inputs["image_token_mask"] = std::move(mask);
+    cases.push_back(std::move(image));
+  }
   return cases;
 }
 
@@ -410,6 +450,11 @@ std::vector<OpCase> engram_gate_fwd_cases() {
   OpCase uneven = with_strides(gate_case({2, 3}, 2, 512, true), "v", {2048, 512, 1});
   uneven.may_be_unsupported = true;
   cases.push_back(std::move(uneven));
+  for (const bool save : {false, true}) {
+    cases.push_back(with_image(gate_case({7}, 4, 7168, save)));
+    cases.push_back(with_image(gate_case({2, 5}, 3, 768, save)));
+  }
+  cases.push_back(with_image(gate_case({1300}, 2, 512, true)));
   OpCase clamped = plain;  // scores far below the clamp: only the sign of u is left
   clamped.label += " clamped";
   clamped.params["clamp_value"] = 100.0;

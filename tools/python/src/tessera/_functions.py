@@ -21,12 +21,21 @@ class EngramGate(Function):
         v: Tensor,
         weight_hidden: Tensor,
         weight_embed: Tensor,
+        image_token_mask: Tensor | None,
         eps: float,
         clamp_value: float,
         owners: Owners | None,
     ) -> Tensor:
         made = tessera.engram_fwd(
-            hidden_states, k, v, weight_hidden, weight_embed, eps=eps, clamp_value=clamp_value, save_for_backward=True
+            hidden_states,
+            k,
+            v,
+            weight_hidden,
+            weight_embed,
+            image_token_mask=image_token_mask,
+            eps=eps,
+            clamp_value=clamp_value,
+            save_for_backward=True,
         )
         ctx.save_for_backward(
             hidden_states,
@@ -39,6 +48,7 @@ class EngramGate(Function):
             made.rstd_k,
             weight_hidden,
             weight_embed,
+            image_token_mask,
         )
         ctx.clamp_value, ctx.owners = clamp_value, owners
         return made.out
@@ -46,16 +56,20 @@ class EngramGate(Function):
     @staticmethod
     @differentiable_once("engram_gate")
     def backward(ctx: Any, grad_out: Tensor) -> Any:
-        saved = ctx.saved_tensors
+        *saved, image_token_mask = ctx.saved_tensors
         grads = tessera.engram_bwd(
-            rows(grad_out), *saved, clamp_value=ctx.clamp_value, **accumulators(ctx.owners)
+            rows(grad_out),
+            *saved,
+            image_token_mask=image_token_mask,
+            clamp_value=ctx.clamp_value,
+            **accumulators(ctx.owners),
         )
         return (
             grads.grad_hidden_states,
             grads.grad_k,
             grads.grad_v,
             *parameter_gradients(ctx.owners, grads, weight_hidden=saved[8], weight_embed=saved[9]),
-            *(None, None, None),
+            *(None, None, None, None),
         )
 
 

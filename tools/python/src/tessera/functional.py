@@ -215,6 +215,7 @@ def engram_gate(
     weight_hidden: Tensor,
     weight_embed: Tensor,
     *,
+    image_token_mask: Tensor | None = None,
     eps: float,
     clamp_value: float = 1e-6,
 ) -> Tensor:
@@ -224,6 +225,7 @@ def engram_gate(
       k                            bf16 [T.., hc, D]   last stride 1
       v                            bf16 [T.., D]       last stride 1
       weight_hidden, weight_embed  bf16 [hc, D]        RMSNorm weights of the gate
+      image_token_mask             bool [T..], or None: True for a token that is left as it is
       result                       bf16 [T.., hc, D]
 
     Errors:  those of the ops engram_fwd and engram_bwd; gradients need hc = 4 and D % 512 = 0.
@@ -231,10 +233,20 @@ def engram_gate(
     """
     if not records("engram_gate", hidden_states, k, v, weight_hidden, weight_embed):
         return tessera.engram_fwd(
-            hidden_states, k, v, weight_hidden, weight_embed, eps=eps, clamp_value=clamp_value, save_for_backward=False
+            hidden_states,
+            k,
+            v,
+            weight_hidden,
+            weight_embed,
+            image_token_mask=image_token_mask,
+            eps=eps,
+            clamp_value=clamp_value,
+            save_for_backward=False,
         ).out
     owners = owners_of(weight_hidden=weight_hidden, weight_embed=weight_embed)
-    recorded: Tensor = _functions.EngramGate.apply(hidden_states, k, v, weight_hidden, weight_embed, eps, clamp_value, owners)
+    recorded: Tensor = _functions.EngramGate.apply(
+        hidden_states, k, v, weight_hidden, weight_embed, image_token_mask, eps, clamp_value, owners
+    )
     return recorded
 
 

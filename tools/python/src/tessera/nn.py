@@ -53,11 +53,20 @@ class EngramGate(nn.Module):
         nn.init.ones_(self.weight_hidden)
         nn.init.ones_(self.weight_embed)
 
-    def forward(self, hidden_states: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """hidden_states, k bf16 [T.., hc, hidden]; v bf16 [T.., hidden]; result like hidden_states."""
+    def forward(
+        self, hidden_states: Tensor, k: Tensor, v: Tensor, image_token_mask: Tensor | None = None
+    ) -> Tensor:
+        """hidden_states, k bf16 [T.., hc, hidden]; v bf16 [T.., hidden]; image_token_mask bool [T..]; result like hidden_states."""
         _check_rows("EngramGate", "hidden_states", hidden_states, self.hc, self.hidden)
         return functional.engram_gate(
-            hidden_states, k, v, self.weight_hidden, self.weight_embed, eps=self.eps, clamp_value=self.clamp_value
+            hidden_states,
+            k,
+            v,
+            self.weight_hidden,
+            self.weight_embed,
+            image_token_mask=image_token_mask,
+            eps=self.eps,
+            clamp_value=self.clamp_value,
         )
 
     def extra_repr(self) -> str:
@@ -85,9 +94,11 @@ class EngramHash(nn.Module):
         self.register_buffer("vocab_sizes", vocab_sizes)
         self.register_buffer("offsets", tessera.engram_make_offsets(vocab_sizes))
 
-    def forward(self, ngram_token_ids: Tensor) -> Tensor:
-        """ngram_token_ids i32 [T, N]; result i32 [L, T, (N-1)*J]."""
-        return tessera.engram_hash(ngram_token_ids, self.multipliers, self.vocab_sizes, self.offsets)
+    def forward(self, ngram_token_ids: Tensor, image_token_mask: Tensor | None = None) -> Tensor:
+        """ngram_token_ids i32 [T, N]; image_token_mask bool [T]; result i32 [L, T, (N-1)*J], -1 for tokens of an image."""
+        return tessera.engram_hash(
+            ngram_token_ids, self.multipliers, self.vocab_sizes, self.offsets, image_token_mask=image_token_mask
+        )
 
     def extra_repr(self) -> str:
         layers, orders, tables = self.vocab_sizes.shape
