@@ -1000,6 +1000,72 @@ void multilayer_recompute(const MultilayerRecompute& call, Stream stream) {
           stream);
 }
 
+void pre_big_fuse_and_norm(const PreBigFuseAndNorm& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(pre_big_fuse_and_norm_op));
+  call_op(op,
+          {{"residual", call.residual},
+           {"fn", call.fn},
+           {"scale", call.scale},
+           {"base", call.base},
+           {"norm_weight", call.norm_weight},
+           {"weight", call.weight},
+           {"post_mix", call.post_mix},
+           {"comb_mix", call.comb_mix},
+           {"layer_input", call.layer_input},
+           {"out", call.out},
+           {"out_sf", call.out_sf},
+           {"out_bf16", call.out_bf16},
+           {"workspace", call.workspace}},
+          {{"norm_eps", call.norm_eps},
+           {"pre_eps", call.pre_eps},
+           {"sinkhorn_eps", call.sinkhorn_eps},
+           {"post_mult_value", call.post_mult_value},
+           {"sinkhorn_repeat", call.sinkhorn_repeat},
+           {"n_splits", call.n_splits},
+           {"rms_eps", call.rms_eps},
+           {"out_scale", call.out_scale},
+           {"format", call.format},
+           {"num_per_channels", call.num_per_channels},
+           {"round_sf", call.round_sf},
+           {"sf_layout", call.sf_layout},
+           {"save_layer_input", call.save_layer_input},
+           {"save_bf16", call.save_bf16}},
+          stream);
+}
+
+TensorView workspace_of(const PreBigFuseAndNorm& call) {
+  static const OpInfo& op = table_of(parsed(pre_big_fuse_and_norm_op));
+  return workspace_of(op,
+          {{"residual", call.residual},
+           {"fn", call.fn},
+           {"scale", call.scale},
+           {"base", call.base},
+           {"norm_weight", call.norm_weight},
+           {"weight", call.weight},
+           {"post_mix", call.post_mix},
+           {"comb_mix", call.comb_mix},
+           {"layer_input", call.layer_input},
+           {"out", call.out},
+           {"out_sf", call.out_sf},
+           {"out_bf16", call.out_bf16},
+           {"workspace", call.workspace}},
+          {},
+          {{"norm_eps", call.norm_eps},
+           {"pre_eps", call.pre_eps},
+           {"sinkhorn_eps", call.sinkhorn_eps},
+           {"post_mult_value", call.post_mult_value},
+           {"sinkhorn_repeat", call.sinkhorn_repeat},
+           {"n_splits", call.n_splits},
+           {"rms_eps", call.rms_eps},
+           {"out_scale", call.out_scale},
+           {"format", call.format},
+           {"num_per_channels", call.num_per_channels},
+           {"round_sf", call.round_sf},
+           {"sf_layout", call.sf_layout},
+           {"save_layer_input", call.save_layer_input},
+           {"save_bf16", call.save_bf16}});
+}
+
 void mhc_boundary(const MhcBoundary& call, Stream stream) {
   static const OpInfo& op = table_of(parsed(mhc_boundary_op));
   call_op(op,

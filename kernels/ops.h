@@ -1492,6 +1492,75 @@ struct MultilayerRecompute {
 };
 TESSERA_API void multilayer_recompute(const MultilayerRecompute& call, Stream stream);
 
+/// mixes and normalised input of a sub-layer from the residual, in one
+///
+///   residual        bf16 [T, n, H]
+///   fn              f32 [M, n*H]
+///   scale           f32 [3]
+///   base            f32 [M]
+///   norm_weight?    f32 [n*H]             # of the residual, as for pre_big_fuse
+///   weight?         bf16 [H]              # of the norm of layer_input
+///   -> post_mix     f32 [T, n]
+///   -> comb_mix     f32 [T, n, n]
+///   -> layer_input? bf16 [T, H]           iff save_layer_input
+///   -> out          bf16/e4m3 [T, H] align 16  # e4m3 where format says so
+///   -> out_sf?      SF(1,num_per_channels) sf_layout  iff format = e4m3
+///   -> out_bf16?    bf16 [T, H] align 16  iff save_bf16
+///   workspace       f32 [elements()]
+///   param           norm_eps, pre_eps, sinkhorn_eps float = 1e-6
+///   param           post_mult_value float = 1
+///   param           sinkhorn_repeat int 1..45 = 10
+///   param           n_splits int 1..16 = 16
+///   param           rms_eps float         # of the norm of layer_input
+///   param           out_scale float = 1
+///   param           format {none, e4m3} = none
+///   param           num_per_channels {32, 128} = 32
+///   param           round_sf bool = false
+///   param           sf_layout = row_major
+///   param           save_layer_input, save_bf16 bool = false
+///   need            n >= 1 on residual "there must be a stream"
+///   limit           n <= 4 on residual "so many streams are not supported"   # sinkhorn.h
+///   need            H >= 1 on residual "argument 'residual' has no columns"
+///   limit           H % 16 = 0 on residual "rows of this length are not supported"
+///   limit           H <= 8192 on residual "rows this long are not supported"  # registers
+///   need            n*H % 256 = 0 on residual "a row has the wrong number of columns"
+///   need            M = n*(n+2) on fn "argument 'fn' has the wrong number of rows"
+///   limit           T * M <= 2147483647 on residual "so many tokens are not supported"
+///   need            round_sf if sf_layout = packed_ue8m0 on sf_layout
+///   |               "packed_ue8m0 scales are powers of two"
+///   bucket          T at 129
+struct PreBigFuseAndNorm {
+  TensorView residual = {};
+  TensorView fn = {};
+  TensorView scale = {};
+  TensorView base = {};
+  TensorView norm_weight = {};
+  TensorView weight = {};
+  TensorView post_mix = {};
+  TensorView comb_mix = {};
+  TensorView layer_input = {};
+  TensorView out = {};
+  TensorView out_sf = {};
+  TensorView out_bf16 = {};
+  TensorView workspace = {};
+  double norm_eps = 1e-06;
+  double pre_eps = 1e-06;
+  double sinkhorn_eps = 1e-06;
+  double post_mult_value = 1;
+  int64_t sinkhorn_repeat = 10;
+  int64_t n_splits = 16;
+  std::optional<double> rms_eps = {};  // must be given
+  double out_scale = 1;
+  std::optional<DType> format = {};
+  int64_t num_per_channels = 32;
+  bool round_sf = false;
+  SfLayout sf_layout = SfLayout::row_major;
+  bool save_layer_input = false;
+  bool save_bf16 = false;
+};
+TESSERA_API void pre_big_fuse_and_norm(const PreBigFuseAndNorm& call, Stream stream);
+TESSERA_API TensorView workspace_of(const PreBigFuseAndNorm& call);
+
 /// from a sub-layer's output to the normalised input of the next, in one call
 ///
 ///   x                 bf16 [T, H]           # the output of a sub-layer

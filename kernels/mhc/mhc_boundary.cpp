@@ -1,12 +1,10 @@
 // mhc_boundary: all work between two sub-layers: the residual streams after one, mixes, input and norm of the next.
 //
-// Method   post_fwd, pre_big_fuse, then norm_fwd or norm_fwd_and_per_token_cast, one after another: the streams pass through
-//          memory between the parts, where one launch would keep them on chip
+// Method   post_fwd, then pre_big_fuse_and_norm: the streams pass through memory between the two, where one launch would
+//          keep them on chip
 // Maths    that of the parts, with their roundings: the projection reads next_residual as bf16, the norm reads
 //          layer_input as bf16
 // Bound    x and residual once, next_residual, out and what is saved once: bytes at the copy rate
-
-#include <string_view>
 
 #include "kernels/registry/all_ops.h"
 #include "kernels/signature/case.h"
@@ -15,24 +13,11 @@
 namespace tessera::kernels {
 namespace {
 
-constexpr const char* kAbsent = "absent";  // a tensor that no call has
-
-bool is_cast(const Call& c) {
-  return c.word("format") == "e4m3";
-}
-
 void parts(Chain& chain) {
   chain.add(post_fwd_op, {{"out", "next_residual"}});
-  chain.add(pre_big_fuse_op, {{"residual", "next_residual"},
-                              {"post_mix", "next_post_mix"},
-                              {"comb_mix", "next_comb_mix"}});
-  const Call& c = chain.call();
-  const auto add_norm = [&](const Op& norm, std::string_view out) {
-    chain.add(norm,
-              {{"x", "layer_input"}, {"residual", kAbsent}, {"norm_eps", "rms_eps"}, {"out", out}});
-  };
-  add_norm(is_cast(c) ? norm_fwd_and_per_token_cast_op : norm_fwd_op, "out");
-  if (!is_cast(c) && c.flag("save_bf16")) add_norm(norm_fwd_op, "out_bf16");  // the same rows
+  chain.add(pre_big_fuse_and_norm_op, {{"residual", "next_residual"},
+                                       {"post_mix", "next_post_mix"},
+                                       {"comb_mix", "next_comb_mix"}});
 }
 
 int64_t elements(const Call& c) {
@@ -102,7 +87,8 @@ const Op mhc_boundary_op{
     .functions = {{"elements", elements},
                   {"out_dtype",
                    [](const Call& c) {
-                     return static_cast<int64_t>(is_cast(c) ? DType::e4m3 : DType::bf16);
+                     return static_cast<int64_t>(c.word("format") == "e4m3" ? DType::e4m3
+                                                                            : DType::bf16);
                    }}},
     .examples = R"(
       T=13 n=4 H=1280 rms_eps=1e-6 weight=given; T=140 n=4 H=256 rms_eps=1e-6 norm_weight=given save_layer_input=true

@@ -63,6 +63,7 @@ OP(pre_big_fuse);
 OP(head_compute_mix_fwd);
 OP(head_compute_mix_bwd);
 OP(multilayer_recompute);
+OP(pre_big_fuse_and_norm);
 OP(mhc_boundary);
 OP(engram_fwd);
 OP(engram_bwd);

@@ -567,6 +567,7 @@ Runner runner(const std::string& op) {
   if (op == "norm_fn_bwd") return run_norm_fn_bwd;
   if (op == "pre_big_fuse") return run_pre_big_fuse;
   if (op == "mhc_boundary") return mhc_boundary;
+  if (op == "pre_big_fuse_and_norm") return pre_big_fuse_and_norm;
   if (op == "multilayer_recompute") {
     return [](const HostTensors& inputs, const Params&) { return multilayer_recompute(inputs); };
   }

@@ -7,7 +7,8 @@
 // Method   the tiles of pre_apply_mix_fwd with half as many threads. Every block adds up the parts of
 //          its tokens' weights while its vectors of the residual are in flight. The first block of a
 //          row also computes the other mixes after its share of the streaming, each token on as many
-//          lanes as its matrix has elements.
+//          lanes as its matrix has elements. With a norm a block has whole rows: the streams wait in
+//          registers for their weights, and the layer input stays there for its norm (normed_input.h).
 // Maths    projection.h, mix_sequences.h, sinkhorn.h: the sequences of norm_fn_fwd,
 //          pre_split_mixes_fwd, sinkhorn_fwd and pre_apply_mix_fwd
 // Tuned    H200; see pick_row_tile. On all of its threads pre_big_fuse takes 3 % longer for 512 tokens
@@ -21,6 +22,7 @@
 
 #include "dsl/builder.h"
 #include "kernels/mhc/parts/mix_sequences.h"
+#include "kernels/mhc/parts/normed_input.h"
 #include "kernels/mhc/parts/row_tile.h"
 #include "kernels/mhc/parts/saved_mixes.h"
 #include "kernels/mhc/parts/sinkhorn.h"
@@ -41,7 +43,9 @@ ir::Kernel build_mix(const MixSpec& s) {
   using namespace dsl;
   const int64_t n = s.streams, width = n * s.hidden, entries = n * (n + 2);
   const bool has_columns = width > 0;
-  const RowTile tile = has_columns ? tile_of(s.hidden) : RowTile{1, 0, 1, 32};
+  const RowTile tile = s.has_norm != 0 ? NormedInput::tile(s.hidden)
+                       : has_columns   ? tile_of(s.hidden)
+                                       : RowTile{1, 0, 1, 32};
   const MatrixLanes matrix{n};
   Builder k("pre_big_fuse_mix");
   auto tokens = k.dim("tokens");
@@ -51,7 +55,9 @@ ir::Kernel build_mix(const MixSpec& s) {
         k.input("products", DType::f32, {s.sum.stored(), tokens * entries}, {.align = s.sum.align});
     squares = k.input("squares", DType::f32, {tokens, s.sum.stored()}, {.align = 4});
     residual = k.input("residual", DType::bf16, {tokens, n, s.hidden}, {.align = s.align});
-    layer_input = k.output("layer_input", DType::bf16, {tokens, s.hidden}, {.align = s.align});
+    if (s.save_layer_input != 0) {
+      layer_input = k.output("layer_input", DType::bf16, {tokens, s.hidden}, {.align = s.align});
+    }
   }
   auto scale = k.input("scale", DType::f32, {3}, {.align = 4});
   auto base = k.input("base", DType::f32, {entries}, {.align = 4});
@@ -64,7 +70,9 @@ ir::Kernel build_mix(const MixSpec& s) {
   auto sinkhorn_eps = k.scalar("sinkhorn_eps", DType::f32);
   auto post_mult = k.scalar("post_mult_value", DType::f32);
   auto repeat = k.scalar("sinkhorn_repeat", DType::i32);
-  auto row_tiles = ceil_div(tokens, tile.rows);
+  std::optional<NormedInput> normed;
+  if (s.has_norm != 0) normed.emplace(k, s, tokens);
+  auto row_tiles = ceil_div(normed ? normed->rows() : tokens, tile.rows);
   auto at = k.launch({row_tiles * tile.chunks}, {.threads = tile.threads});
   // In reverse order: L2 may still hold the end of the residual after the projection.
   auto first_token = k.let("first_token", (row_tiles - 1 - at.x / tile.chunks) * tile.rows);
@@ -76,7 +84,8 @@ ir::Kernel build_mix(const MixSpec& s) {
   if (!has_columns) k.wait_for_previous_kernel();
   // The residual is read for the last time: evict_first, so that L2 keeps the lines not read yet.
   std::vector<Ref> streams;
-  for (int64_t i = 0; has_columns && i < n; ++i) {
+  if (normed) normed->load(residual->cached(CacheHint::evict_first), first_token);
+  for (int64_t i = 0; has_columns && !normed && i < n; ++i) {
     streams.push_back(k.fragment(DType::bf16, {tile.rows, tile.cols}, "stream"));
     k.parallel({tile.rows, tile.cols}, [&](Value row, Value col) {
       streams.back()(row, col) =
@@ -121,7 +130,9 @@ ir::Kernel build_mix(const MixSpec& s) {
       });
     });
   }
-  if (has_columns) {
+  if (normed) {
+    normed->store(mixes, layer_input);
+  } else if (has_columns) {
     k.parallel({tile.rows, tile.cols}, [&](Value row, Value col) {
       (*layer_input)(first_token + row, first_col + col) =
           cast(DType::bf16, apply_pre_mix(mixes, streams, row, col));

@@ -28,13 +28,10 @@ void check(const Call& c) {
 
 void launches(const Call& c, Launches& go) {
   serving::NormSpec s = serving::norm_spec(c);
-  s.group = static_cast<int16_t>(c["num_per_channels"]);
-  s.sf_layout = sf_layout_of(c.params(), "sf_layout");
-  s.round_sf = c.flag("round_sf");
-  s.save_bf16 = c.flag("save_bf16");
-  s.has_mega = c.has("mega_moe_sf");
+  serving::set_cast(s.out, c);
+  s.out.has_mega = c.has("mega_moe_sf");
   Args args;
-  if (s.has_mega) {
+  if (s.out.has_mega) {
     const TensorView& mega = c.given("mega_moe_sf");
     const int64_t rows = words_apart(mega);
     args.tensors.push_back(

@@ -75,6 +75,7 @@ const std::map<std::string, std::vector<OpCase> (*)()> kCases = {
     {"pre_split_mixes_bwd", pre_split_mixes_bwd_cases},
     {"head_compute_mix_bwd", head_compute_mix_bwd_cases},
     {"multilayer_recompute", multilayer_recompute_cases},
+    {"pre_big_fuse_and_norm", pre_big_fuse_and_norm_cases},
     {"mhc_boundary", mhc_boundary_cases},
     {"per_token_cast", per_token_cast_cases},
     {"engram_fwd", engram_fwd_cases},

@@ -103,6 +103,7 @@ std::vector<OpCase> post_bwd_cases();
 std::vector<OpCase> norm_fn_fwd_cases();
 std::vector<OpCase> norm_fn_bwd_cases();
 std::vector<OpCase> pre_big_fuse_cases();
+std::vector<OpCase> pre_big_fuse_and_norm_cases();
 std::vector<OpCase> mhc_boundary_cases();
 std::vector<OpCase> engram_fwd_cases();
 std::vector<OpCase> engram_bwd_cases();

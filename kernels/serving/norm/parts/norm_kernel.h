@@ -1,20 +1,17 @@
 #pragma once
 // The kernel of norm_fwd and norm_fwd_and_per_token_cast.
 
+#include "kernels/serving/norm/parts/norm_output.h"
 #include "kernels/signature/launches.h"
-#include "kernels/signature/scale_layout.h"
 
 namespace tessera::kernels::serving {
 
 /// Everything that generated code depends on.
 struct NormSpec {
-  DType dtype;
-  SfLayout sf_layout;
-  bool has_weight, has_residual, save_rstd;
-  bool round_sf, save_bf16, has_mega;
-  int8_t width, weight_width;  // columns per load of x and residual, and of the weight
-  int16_t group;               // columns of a scale; 0: no cast
-  int32_t hidden;
+  NormOutputSpec out;
+  bool has_residual;
+  int8_t width;  // columns per load of x and residual
+  uint8_t unused[2] = {};
 };
 
 /// Tensors: x, residual [tokens, hidden] rows; weight [hidden]; out, residual_out, out_bf16 [tokens,
