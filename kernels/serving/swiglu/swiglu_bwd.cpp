@@ -30,7 +30,8 @@ using serving::RowTile;
 
 struct Spec {
   DType in, grad, out;  // of x, grad_out, and what is written
-  bool has_experts, has_weights, has_factor, has_clamp, save_out;
+  serving::SwigluForm form;
+  bool save_out;
   int16_t width, grad_width;  // columns per load of x and of grad_out
   int32_t hidden;
 };
@@ -38,7 +39,6 @@ struct Spec {
 ir::Kernel build(const Spec& s) {
   using namespace dsl;
   const RowTile tile = serving::pick_row_tile(s.hidden, false);
-  const int64_t warps = tile.threads / 32;
   const int64_t stored = 16 / bytes(s.out) < kRowRun ? 16 / bytes(s.out) : kRowRun;
   Builder k("swiglu_bwd");
   auto positions = k.dim("positions");
@@ -46,42 +46,21 @@ ir::Kernel build(const Spec& s) {
   auto grad_out = k.input("grad_out", s.grad, {positions, s.hidden},
                           {.align = int64_t{bytes(s.grad)} * s.grad_width});
   auto grad_x = k.output("grad_x", s.out, {positions, 2, s.hidden});
-  std::optional<Ref> out, weights, grad_weight;
+  std::optional<Ref> out, grad_weight;
   if (s.save_out) out = k.output("out", s.out, {positions, s.hidden});
-  std::optional<serving::ExpertRows> experts;
-  if (s.has_experts) experts.emplace(k);
-  if (s.has_weights) {
-    weights = k.input("topk_weights", DType::f32, {positions}, {.align = 4});
+  serving::SwigluRows rows(k, s.form, positions);
+  const bool has_weights = rows.has_weights();
+  if (has_weights) {
     grad_weight = k.output("grad_weight", DType::f32, {positions}, {.align = 4});
   }
-  std::optional<Value> factor, clamp;
-  if (s.has_factor) factor = k.scalar("routed_scaling_factor", DType::f32);
-  if (s.has_clamp) clamp = k.scalar("clamp_value", DType::f32);
-  auto rows_per_block = k.scalar("rows_per_block", DType::i32);
-  auto at = k.launch({(positions + rows_per_block - 1) / rows_per_block},
-                     {.threads = tile.block_threads()});
-  k.let_next_kernel_start();
+  rows.launch(tile.threads);
   const NormRow part(k, s.hidden, tile);
-  auto first = k.let("first", at.x * rows_per_block);
-  auto rows = k.let("rows", min(rows_per_block, positions - first));
-  k.wait_for_previous_kernel();
-  std::optional<Ref> owned;
-  if (experts) {
-    owned = serving::owned_rows(k, *experts, first, rows, warps);
-    k.if_(at.x == 0, [&] { experts->report(positions, tile.block_threads()); });
-  }
-  k.serial(0, rows, [&](Value row) {
-    auto position = k.let("position", first + row);
-    auto valid = k.let("valid", owned ? Value((*owned)(row)) : k.lane() >= 0);
+  rows.start();
+  rows.each([&](const Value& position, const Value& valid) {
     auto weight = k.var(DType::f32, 1.0f, "weight");
-    if (weights) {
-      k.if_(valid, [&] {
-        const Value given = (*weights)(position).unchecked();
-        weight = factor ? given * *factor : given;
-      });
-    }
+    if (has_weights) k.if_(valid, [&] { weight = rows.weight(position); });
     auto grads = part.local(DType::f32, "grads"), acts = part.local(DType::f32, "acts");
-    if (weights) {
+    if (has_weights) {
       part.clear(grads);
       part.clear(acts);
     }
@@ -100,12 +79,12 @@ ir::Kernel build(const Spec& s) {
               k.unrolled(kRowRun, [&](Value i) {
                 auto g = k.let("g", f32(grad(i)));
                 const GatedGradient gradient =
-                    gated_gradient(k, {f32(gate(i)), f32(up(i))}, g, weight, clamp);
+                    gated_gradient(k, {f32(gate(i)), f32(up(i))}, g, weight, rows.clamp());
                 auto act = k.let("act", gradient.activation);
                 dx(i) = cast(s.out, gradient.gate);
                 dy(i) = cast(s.out, gradient.up);
-                if (out) value(i) = cast(s.out, weights ? act * weight : act);
-                if (weights) {
+                if (out) value(i) = cast(s.out, has_weights ? act * weight : act);
+                if (has_weights) {
                   grads(step, i) = g;
                   acts(step, i) = act;
                 }
@@ -121,13 +100,12 @@ ir::Kernel build(const Spec& s) {
         if (out) part.store(value, (*out)(position), column, stored);
       });
     }
-    if (!weights) return;
+    if (!has_weights) return;
     const Value sum = part.sum([&](int64_t step, const Value& i) {
       return std::pair<Value, Value>(grads(step, i), acts(step, i));
     });
-    k.if_(part.thread() == 0, [&] {
-      (*grad_weight)(position).unchecked() = select(valid, factor ? sum * *factor : sum, 0.0f);
-    });
+    k.if_(part.thread() == 0,
+          [&] { (*grad_weight)(position).unchecked() = select(valid, rows.scaled(sum), 0.0f); });
   });
   return k.finish();
 }
@@ -137,10 +115,7 @@ void launches(const Call& c, Launches& go) {
   s.in = c.dtype("x");
   s.grad = c.dtype("grad_out");
   s.out = c.dtype("out_dtype");
-  s.has_experts = c.has("psum");
-  s.has_weights = c.has("topk_weights");
-  s.has_factor = c.has_value("routed_scaling_factor");
-  s.has_clamp = c.has_value("swiglu_clamp_value");
+  s.form = serving::swiglu_form(c);
   s.save_out = c.flag("save_out");
   s.hidden = c.i32("H");
   Args args;

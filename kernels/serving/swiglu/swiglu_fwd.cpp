@@ -3,9 +3,8 @@
 // Shapes   x [positions, 2, hidden] (gate, up), out [positions, hidden], psum [experts], topk_weights
 //          [positions], clamped_count [4]
 // Dtypes   x and out bf16|f32
-// Method   a block has up to eight rows, one after another, with 8 columns of both halves per thread and
-//          step. Its warps find out first which rows belong to experts. Rows of padding are not read.
-//          Clamped values are counted in registers and added by at most four atomics per block. The
+// Method   the walk of swiglu_rows.h, with 8 columns of both halves per thread and step. Rows of padding are
+//          not read. Clamped values are counted in registers and added by at most four atomics per block. The
 //          bound is bytes / copy bandwidth.
 // Maths    v = gate / (1 + exp(-gate)) * up * (weight * factor) in f32, every step rounded
 
@@ -25,7 +24,8 @@ namespace {
 
 struct Spec {
   DType in, out;
-  bool has_experts, has_weights, has_factor, has_clamp, has_count;
+  serving::SwigluForm form;
+  bool has_count;
   int8_t width;  // columns per load
   int32_t hidden;
 };
@@ -52,32 +52,14 @@ ir::Kernel build(const Spec& s) {
   auto positions = k.dim("positions");
   auto x = k.input("x", s.in, {positions, 2, s.hidden}, {.align = int64_t{bytes(s.in)} * s.width});
   auto out = k.output("out", s.out, {positions, s.hidden});
-  std::optional<serving::ExpertRows> experts;
-  if (s.has_experts) experts.emplace(k);
-  std::optional<Ref> weights;
-  if (s.has_weights) weights = k.input("topk_weights", DType::f32, {positions}, {.align = 4});
-  std::optional<Value> factor, clamp;
-  if (s.has_factor) factor = k.scalar("routed_scaling_factor", DType::f32);
-  if (s.has_clamp) clamp = k.scalar("clamp_value", DType::f32);
+  serving::SwigluRows rows(k, s.form, positions);
   std::optional<ClampCount> count;
   if (s.has_count) count.emplace(k, 4);
-  auto rows_per_block = k.scalar("rows_per_block", DType::i32);
-  auto at = k.launch({(positions + rows_per_block - 1) / rows_per_block},
-                     {.threads = static_cast<int>(tile.threads)});
-  k.let_next_kernel_start();
-  auto first = k.let("first", at.x * rows_per_block);
-  auto rows = k.let("rows", min(rows_per_block, positions - first));
-  k.wait_for_previous_kernel();
-  std::optional<Ref> owned;
-  if (experts) {
-    owned = serving::owned_rows(k, *experts, first, rows, warps);
-    k.if_(at.x == 0, [&] { experts->report(positions, static_cast<int>(tile.threads)); });
-  }
+  rows.launch(tile.threads);
+  rows.start();
   if (count) count->start();
   auto valid_rows = k.var(DType::i32, 0, "valid_rows");
-  k.serial(0, rows, [&](Value row) {
-    auto position = k.let("position", first + row);
-    auto valid = k.let("valid", owned ? Value((*owned)(row)) : k.lane() >= 0);
+  rows.each([&](const Value& position, const Value& valid) {
     if (count) valid_rows += select(valid, 1, 0);
     for (int64_t step = 0; step < tile.steps; ++step) {
       auto column = k.let("column", (k.thread() + step * tile.threads) * kRun);
@@ -97,14 +79,11 @@ ir::Kernel build(const Spec& s) {
                 });
               }
               std::optional<Value> weight;
-              if (weights) {
-                const Value given = (*weights)(position).unchecked();
-                weight = k.let("weight", factor ? given * *factor : given);
-              }
+              if (rows.has_weights()) weight = k.let("weight", rows.weight(position));
               k.unrolled(kRun, [&](Value i) {
                 GatedPair pair{k.let("gate_value", f32(gate(i))), k.let("up_value", f32(up(i)))};
-                if (count) count->add(pair, *clamp);
-                auto value = (clamp ? pair.clamped(*clamp) : pair).activated();
+                if (count) count->add(pair, *rows.clamp());
+                auto value = (rows.clamp() ? pair.clamped(*rows.clamp()) : pair).activated();
                 values(i) = cast(s.out, weight ? value * *weight : value);
               });
             },
@@ -131,10 +110,7 @@ void launches(const Call& c, Launches& go) {
   Spec s{};
   s.in = c.dtype("x");
   s.out = c.dtype("out_dtype");
-  s.has_experts = c.has("psum");
-  s.has_weights = c.has("topk_weights");
-  s.has_factor = c.has_value("routed_scaling_factor");
-  s.has_clamp = c.has_value("swiglu_clamp_value");
+  s.form = serving::swiglu_form(c);
   s.has_count = c.has("clamped_count");
   s.hidden = c.i32("H");
   Args args;

@@ -1,13 +1,10 @@
 #pragma once
-// The parts that swiglu_fwd and swiglu_bwd share.
+// The calls of swiglu_fwd and swiglu_bwd.
 
 #include <algorithm>
-#include <optional>
-#include <string>
 #include <vector>
 
-#include "dsl/builder.h"
-#include "kernels/serving/swiglu/parts/expert_rows.h"
+#include "kernels/serving/swiglu/parts/swiglu_rows.h"
 #include "kernels/signature/launches.h"
 
 namespace tessera::kernels::serving {
@@ -18,15 +15,10 @@ inline int64_t swiglu_rows_per_block(int64_t rows, int64_t warps) {
   return rows >= kManyRows ? std::min<int64_t>(warps, 8) : 1;
 }
 
-/// Flags of the block's rows, in shared memory: warp w finds out about row first + w.
-inline dsl::Ref owned_rows(dsl::Builder& k, const ExpertRows& experts, const dsl::Value& first,
-                           const dsl::Value& count, int64_t warps) {
-  auto owned = k.shared(DType::boolean, {warps}, "owned_rows");
-  k.if_(k.warp() < count, [&] {
-    const dsl::Value is_owned = experts.owned(first + k.warp());
-    k.if_(k.lane() == 0, [&] { owned(k.warp()) = is_owned; });
-  });
-  return owned;
+/// The optional parts of a call.
+inline SwigluForm swiglu_form(const Call& c) {
+  return {c.has("psum"), c.has("topk_weights"), c.has_value("routed_scaling_factor"),
+          c.has_value("swiglu_clamp_value")};
 }
 
 /// Checks parameters that go with tensors.
