@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <limits>
 
 #include "tests/support/ops/op_cases.h"
@@ -62,6 +63,12 @@ OpCase backward_case(const Form& f, DType grad, bool save_out) {
   OpCase test = forward_case(f);
   test.label += fmt::format(" grad {}{}", name(grad), save_out ? " saved" : "");
   test.inputs["grad_out"] = random_tensor(grad, {f.rows, f.hidden}, f.values, 43);
+  for (int64_t row = 0; row < f.rows && !f.psum.empty(); ++row) {  // padding, see forward_case
+    if (std::isnan(test.inputs.at("x").value(row * 2 * f.hidden))) {
+      test.inputs["grad_out"].set_value(row * f.hidden + 1,
+                                        std::numeric_limits<double>::infinity());
+    }
+  }
   test.inputs.erase("clamped_count");
   test.params["save_out"] = save_out;
   // Sums of products that cancel: an error of the size of their terms.
@@ -128,6 +135,18 @@ std::vector<OpCase> swiglu_bwd_cases() {
     cases.push_back(
         backward_case(form, number % 2 == 0 ? DType::bf16 : DType::f32, number % 3 == 0));
   }
+  // NaN and infinities of one row each, a gate so negative that its sigmoid is 0, a clamp that stops NaN nowhere
+  OpCase ends = backward_case({5, 64, DType::f32, DType::f32, true, false, 0, 2}, DType::f32, true);
+  const double values[] = {std::numeric_limits<double>::quiet_NaN(),
+                           std::numeric_limits<double>::infinity(),
+                           -std::numeric_limits<double>::infinity(), -200};
+  for (int64_t row = 0; row < 4; ++row) {
+    ends.inputs["x"].set_value(row * 128 + 5, values[row]);       // a gate
+    ends.inputs["x"].set_value(row * 128 + 64 + 9, values[row]);  // an up
+  }
+  ends.inputs["grad_out"].set_value(4 * 64 + 3, values[0]);
+  ends.label += " ends";
+  cases.push_back(std::move(ends));
   return cases;
 }
 
