@@ -242,6 +242,15 @@ def test_gradients_of_swiglu_are_those_of_the_saved_codes(weighted, clamp):
     if weighted:
         close(options["topk_weights"].grad, table.grad, 1e-3)
         assert not x.grad[3].any()
+    kept = cast.kept
+    assert inference.kept is None
+    codes = (kept.grad_x_fp8.double().unflatten(-1, (-1, 128)) * kept.grad_x_fp8_sf.double().unsqueeze(-1)).flatten(-2)
+    assert (codes - x.grad.double()).abs().max() <= 2**-4 * x.grad.double().abs().max()
+    assert kept.out.shape == grad.shape and not kept.out.requires_grad
+    left, right = exact.detach().chunk(2, -1)
+    if clamp is not None:
+        left, right = left.clamp(max=clamp), right.clamp(-clamp, clamp)
+    close(kept.out[:rows], (torch.nn.functional.silu(left) * right)[:rows] * weights[:rows].detach().unsqueeze(-1), 1e-2)
 
 
 def moe_rows():

@@ -7,14 +7,17 @@ from typing import Any, NamedTuple
 import torch
 
 import tessera
-from tessera import _functions, _layer_functions, _moe_functions
-from tessera._autograd import records
+from tessera import _fp8_experts, _functions, _layer_functions, _moe_functions
+from tessera._autograd import owners_of, records
+from tessera._functions import SwigluKept
 
 __all__ = [
     "GateResult",
     "SwigluCast",
+    "SwigluKept",
     "expand_to_fused",
     "expert_linear",
+    "fp8_grouped_mlp",
     "reduce_fused",
     "swiglu",
     "swiglu_and_per_token_cast",
@@ -44,11 +47,14 @@ class SwigluCast(NamedTuple):
     out_sf      scales of out
     activation  bf16 [P, H] without values, or None where nothing is recorded: whoever reads `out` returns the
                 gradient of what it stands for to this tensor (autograd would round a gradient of `out` to e4m3)
+    kept        SwigluKept: codes of the gradient of x and the activation, once the backward pass has run; None where
+                nothing is recorded and in compiled graphs
     """
 
     out: Tensor
     out_sf: Tensor
     activation: Tensor | None
+    kept: SwigluKept | None = None
 
 
 def expert_linear(x: Tensor, weight: Tensor, psum: Tensor, *, alignment: int = 128) -> Tensor:
@@ -67,6 +73,43 @@ def expert_linear(x: Tensor, weight: Tensor, psum: Tensor, *, alignment: int = 1
     records("expert_linear", x, weight)  # refuses what no function takes
     ranges = _moe_functions.ranges_of(psum.tolist(), alignment, x.shape[0])
     recorded: Tensor = _moe_functions.ExpertLinear.apply(x, weight, ranges)
+    return recorded
+
+
+def fp8_grouped_mlp(
+    x: Tensor,
+    w13: Tensor,
+    w2: Tensor,
+    topk_idx: Tensor,
+    topk_weights: Tensor,
+    *,
+    num_rows: int = 0,
+    round_sf: bool = False,
+    swiglu_clamp_value: float | None = None,
+) -> Tensor:
+    """The weighted sum of each token's experts, with products of 8-bit floats forward and backward, of weights too.
+
+      x             bf16 [T, H]         H % 256 = 0
+      w13           bf16/f32 [E, 2I, H] gate half, then up half; I % 128 = 0
+      w2            bf16/f32 [E, H, I]
+      topk_idx      i64 [T, K]          -1: none
+      topk_weights  f32 [T, K]
+      num_rows      rows of all experts with their padding to multiples of 128; 0: as many as are needed, and a GPU is
+                    waited for. Enough for any routing is moe_rows(T, K, num_experts=E, alignment=128)
+      round_sf      scales of the activation and of its gradient are powers of two
+      result        bf16 [T, H]
+
+    Gradients of the weights are summed in f32. A parameter with a main_grad gets its own there.
+
+    Errors:  those of the ops gemm_fp8_grouped, gemm_fp8_k_grouped and of the casts between them.
+    Example: gate = topk_gate(router(x).float(), num_topk=6)
+             y = fp8_grouped_mlp(x, w13, w2, gate.topk_idx, gate.topk_weights)
+    """
+    options: dict[str, Any] = {"round_sf": round_sf, "swiglu_clamp_value": swiglu_clamp_value}
+    records("fp8_grouped_mlp", x, w13, w2, topk_weights)  # refuses what no function takes
+    recorded: Tensor = _fp8_experts.Fp8GroupedMlp.apply(
+        x, w13, w2, topk_weights, topk_idx, num_rows, options, owners_of(w13=w13, w2=w2)
+    )
     return recorded
 
 
@@ -157,7 +200,7 @@ def swiglu_and_per_token_cast(
       result             SwigluCast
 
     The backward pass reads x as e4m3 with groups of 128 columns; the gradients are those of that x. Both
-    columns of positions come from get_fused_mapping.
+    columns of positions come from get_fused_mapping. It quantises the gradient of x too, and leaves the codes in `kept`.
 
     Errors:  those of the ops swiglu_forward_and_per_token_cast and swiglu_backward_and_per_token_cast.
     Example: cast = swiglu_and_per_token_cast(x)
@@ -175,11 +218,11 @@ def swiglu_and_per_token_cast(
             x, pos_to_token_topk=pos_to_token_topk, topk_weights=topk_weights, pos_to_expert=pos_to_expert, **options
         )
         return SwigluCast(made.out, made.out_sf, None)
-    return SwigluCast(
-        *_functions.SwigluAndPerTokenCast.apply(
-            x, topk_weights, pos_to_token_topk, token_topk_to_pos, pos_to_expert, options
-        )
+    kept = None if torch.compiler.is_compiling() else SwigluKept()
+    recorded = _functions.SwigluAndPerTokenCast.apply(
+        x, topk_weights, pos_to_token_topk, token_topk_to_pos, pos_to_expert, options, kept
     )
+    return SwigluCast(*recorded, kept)
 
 
 def expand_to_fused(x: Tensor, token_topk_to_pos: Tensor, pos_to_expert: Tensor) -> Tensor:

@@ -73,6 +73,25 @@ class EngramGate(Function):
         )
 
 
+class SwigluKept:
+    """Results of the backward pass of swiglu_and_per_token_cast beside its gradient; None until it has run.
+
+      out            bf16 [P, H]     the activation, weighted: of the x that the pass reads
+      grad_x_fp8     e4m3 [P, 2H]    the gradient of x
+      grad_x_fp8_sf  f32 [P, 2H/128]
+
+    The product that made x reads grad_x_fp8 for the gradient of its rows. The gradient of the weight of the product after
+    the activation is a product with `out`.
+    """
+
+    __slots__ = ("grad_x_fp8", "grad_x_fp8_sf", "out")
+
+    def __init__(self) -> None:
+        self.out: Tensor | None = None
+        self.grad_x_fp8: Tensor | None = None
+        self.grad_x_fp8_sf: Tensor | None = None
+
+
 class SwigluAndPerTokenCast(Function):
     @staticmethod
     def forward(
@@ -83,6 +102,7 @@ class SwigluAndPerTokenCast(Function):
         token_topk_to_pos: Tensor | None,
         pos_to_expert: Tensor | None,
         options: dict[str, Any],
+        kept: SwigluKept | None,
     ) -> tuple[Tensor, Tensor, Tensor]:
         made = tessera.swiglu_forward_and_per_token_cast(
             x,
@@ -96,7 +116,7 @@ class SwigluAndPerTokenCast(Function):
         ctx.save_for_backward(
             saved.out, saved.out_sf, topk_weights, pos_to_token_topk, token_topk_to_pos, pos_to_expert
         )
-        ctx.dtype, ctx.options = x.dtype, options
+        ctx.dtype, ctx.options, ctx.kept = x.dtype, options, kept
         ctx.mark_non_differentiable(made.out, made.out_sf)
         activation = x.new_zeros((), dtype=torch.bfloat16).expand(x.shape[0], x.shape[1] // 2)
         return made.out, made.out_sf, activation
@@ -121,12 +141,15 @@ class SwigluAndPerTokenCast(Function):
             row_to_slot,
             slot_to_row,
             num_per_channels=_GROUP,
+            round_sf=ctx.options["round_sf"],
             swiglu_clamp_value=ctx.options["swiglu_clamp_value"],
         )
+        if ctx.kept is not None:
+            ctx.kept.out, ctx.kept.grad_x_fp8, ctx.kept.grad_x_fp8_sf = grads.out, grads.grad_x_fp8, grads.grad_x_fp8_sf
         return (
             grads.grad_x.to(ctx.dtype),
             grads.grad_weight if has_weights else None,
-            *(None, None, None, None),
+            *(None, None, None, None, None),
         )
 
 
