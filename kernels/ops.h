@@ -2663,6 +2663,7 @@ TESSERA_API void apply_rotary(const ApplyRotary& call, Stream stream);
 ///   need   H >= 1 on x "argument 'x' has no columns"
 ///   need   H % 16 = 0 on x "a row has the wrong number of columns"
 ///   limit  H <= 16384 on x "rows this long are not supported"
+///   bucket T at 1024                 # weights in registers, or loaded late
 struct NormFwd {
   TensorView x = {};
   TensorView weight = {};
@@ -2705,6 +2706,7 @@ TESSERA_API void norm_fwd(const NormFwd& call, Stream stream);
 ///   need   H % 128 = 0 if mega_moe_sf on x "a row has the wrong number of columns"
 ///   need   1 <= mega_moe_block_m <= 65536 if mega_moe_sf on mega_moe_block_m
 ///   limit  T <= 1073741824
+///   bucket T at 1024                 # weights in registers, or loaded late
 struct NormFwdAndPerTokenCast {
   TensorView x = {};
   TensorView weight = {};

@@ -5,7 +5,8 @@
 // Dtypes   bf16|f32, rstd f32, grad_weight f32|bf16
 // Method   block z of at most 264 has tokens c z .. c z + c - 1, c = ceil(tokens / 264), one after
 //          another. It sums each row's product, writes its gradient, and adds to the gradients of the
-//          weight in registers, which it writes as partial z. A row is loaded when the last one has left
+//          weight in shared memory, which it writes as partial z: in registers they would leave an SM one
+//          block of the two that 264 are for. A row is loaded when the last one has left
 //          its registers. A second kernel adds the partials in ascending order: no atomics, and 264 is
 //          the same on every GPU. The bound is bytes / copy bandwidth.
 // Maths    xh = x r; q = (grad_out out_scale) w; d = sum of xh q in the order of norm_row.h; grad_x =
@@ -46,6 +47,40 @@ struct Held {
   std::optional<dsl::Ref> residual;
 };
 
+/// Sums of a thread's columns, in shared memory that it alone accesses. The 16-byte halves of the runs of
+/// neighbouring threads are adjacent, free of bank conflicts.
+class ColumnSums {
+ public:
+  ColumnSums(dsl::Builder& k, const RowTile& tile)
+      : k_(k), sums_(k.shared(DType::f32, {tile.steps * 2, tile.threads, kHalf}, "column_sums")) {
+    const auto zeros = k.local(DType::f32, {kRowRun}, "zeros");
+    k.unrolled(kRowRun, [&](dsl::Value i) { zeros(i) = 0.0f; });
+    for (int64_t step = 0; step < tile.steps; ++step) store(step, zeros);
+  }
+
+  dsl::Ref load(int64_t step) const {
+    const auto run = k_.local(DType::f32, {kRowRun}, "sums");
+    for (int64_t half = 0; half < 2; ++half) {
+      k_.vectorized(kHalf, [&](dsl::Value i) {
+        run(half * kHalf + i) = sums_(step * 2 + half, k_.thread(), i);
+      });
+    }
+    return run;
+  }
+  void store(int64_t step, const dsl::Ref& run) const {
+    for (int64_t half = 0; half < 2; ++half) {
+      k_.vectorized(kHalf, [&](dsl::Value i) {
+        sums_(step * 2 + half, k_.thread(), i) = run(half * kHalf + i);
+      });
+    }
+  }
+
+ private:
+  static constexpr int64_t kHalf = kRowRun / 2;
+  dsl::Builder& k_;
+  dsl::Ref sums_;
+};
+
 ir::Kernel build_rows(const Spec& s) {
   using namespace dsl;
   const RowTile tile = serving::pick_row_tile(s.hidden, false);
@@ -69,7 +104,8 @@ ir::Kernel build_rows(const Spec& s) {
   auto out_scale = k.scalar("out_scale", DType::f32);
   auto tokens_per_block = k.scalar("tokens_per_block", DType::i32);
   auto at = k.launch({(tokens + tokens_per_block - 1) / tokens_per_block},
-                     {.threads = tile.block_threads()});
+                     {.threads = tile.block_threads(),
+                      .min_blocks_per_sm = s.dtype == DType::bf16 && tile.steps <= 4 ? 2 : 0});
   k.let_next_kernel_start();
   const NormRow row(k, s.hidden, tile);
   const int64_t stored = 16 / bytes(s.dtype) < kRowRun ? 16 / bytes(s.dtype) : kRowRun;
@@ -81,8 +117,9 @@ ir::Kernel build_rows(const Spec& s) {
   Held held{row.local(s.dtype, "held_x"), row.local(s.dtype, "held_grad"), {}};
   if (residual) held.residual = row.local(s.dtype, "held_residual");
   auto w = row.local(s.dtype, "w");
-  auto sums = row.local(DType::f32, "sums");
-  for (const Ref& part : {held.x, held.grad, w, sums}) row.clear(part);
+  for (const Ref& part : {held.x, held.grad, w}) row.clear(part);
+  std::optional<ColumnSums> sums;
+  if (weight) sums.emplace(k, tile);
   const auto load = [&](const Value& token, int64_t step, const Value& column) {
     row.load(x(token), column, held.x(step), s.width);
     row.load(grad_out(token), column, held.grad(step), s.width);
@@ -112,20 +149,24 @@ ir::Kernel build_rows(const Spec& s) {
     auto next = k.let("next", token + 1);
     each_step([&](int64_t step, const Value& column) {
       auto grads = k.local(s.dtype, {kRowRun}, "grads");
+      std::optional<Ref> added;
+      if (sums) added = sums->load(step);
       k.unrolled(kRowRun, [&](Value i) {
         auto xh = k.let("xh", normed(step, i));
         Value grad = (weighted(step, i) - xh * mean) * r;
         if (residual) grad = grad + f32((*held.residual)(step, i));
         grads(i) = cast(s.dtype, grad);
-        if (weight) sums(step, i) = fma(xh, scaled(step, i), sums(step, i));
+        if (added) (*added)(i) = fma(xh, scaled(step, i), (*added)(i));
       });
+      if (added) sums->store(step, *added);
       row.store(grads, grad_x(token), column, stored);
       k.if_(next < last, [&] { load(next, step, column); });
     });
   });
   if (partials) {
     each_step([&](int64_t step, const Value& column) {
-      row.store(sums(step), (*partials)(at.x), column, 4);
+      const Ref total = sums->load(step);
+      row.store(total, (*partials)(at.x), column, 4);
     });
   }
   return k.finish();

@@ -28,6 +28,7 @@ const Op norm_fwd_op{.name = "norm_fwd",
       need   H >= 1 on x "argument 'x' has no columns"
       need   H % 16 = 0 on x "a row has the wrong number of columns"
       limit  H <= 16384 on x "rows this long are not supported"
+      bucket T at 1024                 # weights in registers, or loaded late
     )",
                      .launches = launches,
                      .examples = R"(

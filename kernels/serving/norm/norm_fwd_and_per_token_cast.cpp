@@ -75,6 +75,7 @@ const Op norm_fwd_and_per_token_cast_op{
       need   H % 128 = 0 if mega_moe_sf on x "a row has the wrong number of columns"
       need   1 <= mega_moe_block_m <= 65536 if mega_moe_sf on mega_moe_block_m
       limit  T <= 1073741824
+      bucket T at 1024                 # weights in registers, or loaded late
     )",
     .launches = launches,
     .check = check,

@@ -132,6 +132,8 @@ std::vector<OpCase> norm_fwd_cases() {
   cases.push_back(strided(norm_case(wide), "x", {2065, 1}));         // of one element
   cases.push_back(strided(norm_case({{2, 3}, 64}), "x", {384, 128, 1}));
   cases.push_back(labelled(norm_case({{17000}, 16}), "several tiles per block"));
+  cases.push_back(norm_case({{1024}, 528, DType::bf16, true, true}));  // weights are loaded late
+  cases.push_back(norm_case({{1030}, 2064, DType::f32}));
   return cases;
 }
 
@@ -165,6 +167,8 @@ std::vector<OpCase> norm_fwd_and_per_token_cast_cases() {
   OpCase packed = mega_case(33, 384, 32);
   packed.params["sf_layout"] = std::string("packed_ue8m0");
   cases.push_back(labelled(std::move(packed), "packed"));
+  cases.push_back(cast_case({{1027}, 528, DType::bf16, true, true}, 32, true, "packed_ue8m0"));
+  cases.push_back(cast_case({{1024}, 2064, DType::f32}, 128, false, "col_major_tma"));
   const OpCase wide = cast_case({{7}, 2064, DType::bf16, true, true}, 32, false, "row_major");
   cases.push_back(strided(wide, "x", {2065, 1}));
   cases.push_back(strided(wide, "residual", {2068, 1}));

@@ -3,8 +3,9 @@
 // Shapes   x, residual, out [tokens, hidden], weight [hidden], rstd [tokens], out_sf [tokens,
 //          ceil(hidden / group)]
 // Dtypes   x bf16|f32, weight and residual as x; out as x, or e4m3 with scales
-// Method   a row in at most 256 threads, short rows several to a block. A block keeps the weights of its
-//          columns in registers for a run of rows. Rows are read and written once; the bound is bytes /
+// Method   a row in at most 256 threads, short rows several to a block. Few tokens load the weights of
+//          their columns first; with many, blocks load them late and have fewer registers, so that more of
+//          them are on an SM. Rows are read and written once; the bound is bytes /
 //          copy bandwidth.
 // Maths    n = round(x + residual); then norm_output.h
 
@@ -26,6 +27,16 @@ namespace {
 
 // Blocks enough for several waves on any GPU; beyond, a block takes more rows with the same weights.
 constexpr int64_t kManyBlocks = 2048, kMaxTiles = 8;
+// From so many tokens on, blocks per SM count more than an early load of the weights.
+constexpr int64_t kManyTokens = 1024;
+
+/// Launch bound of blocks that load weights late: no row of four steps spills with it.
+int blocks_per_sm(const NormSpec& s, const RowTile& tile) {
+  constexpr int64_t kMostWords = 32, kMostSteps = 4;  // of a row in a thread
+  const int64_t words = tile.steps * kRowRun * bytes(s.out.dtype) / 4 * (s.has_residual ? 2 : 1);
+  if (s.keeps_weight || words > kMostWords || tile.steps > kMostSteps) return 0;
+  return s.out.group > 0 && words > kMostWords / 2 ? 3 : 4;
+}
 
 }  // namespace
 
@@ -49,13 +60,14 @@ ir::Kernel build_norm(const NormSpec& s) {
   NormOutput out(k, s.out, tokens, "norm_eps");
   auto tiles_per_block = k.scalar("tiles_per_block", DType::i32);
   const auto tiles = ceil_div(out.rows(), tile.rows);
-  auto at = k.launch({(tiles + tiles_per_block - 1) / tiles_per_block},
-                     {.threads = tile.block_threads()});
+  auto at =
+      k.launch({(tiles + tiles_per_block - 1) / tiles_per_block},
+               {.threads = tile.block_threads(), .min_blocks_per_sm = blocks_per_sm(s, tile)});
   k.let_next_kernel_start();
   const NormRow row(k, hidden, tile);
   const int64_t stored = std::min<int64_t>(kRowRun, 16 / bytes(dtype));
   k.wait_for_previous_kernel();
-  out.load_weight(row);
+  if (s.keeps_weight) out.load_weight(row);
   k.serial(at.x * tiles_per_block, min((at.x + 1) * tiles_per_block, tiles), [&](Value tile_of) {
     auto token = k.let("token", tile_of * tile.rows + row.row());
     auto valid = k.let("valid", token < tokens);
@@ -99,6 +111,7 @@ NormSpec norm_spec(const Call& c) {
   s.out = norm_output_spec(c, x.dtype);
   s.out.save_rstd = c.flag("save_rstd");
   s.has_residual = c.has("residual");
+  s.keeps_weight = c["T"] < kManyTokens;
   s.width = static_cast<int8_t>(std::gcd(width_of("x"), width_of("residual")));
   return s;
 }
@@ -106,7 +119,8 @@ NormSpec norm_spec(const Call& c) {
 void add_norm(const Call& c, Launches& go, const NormSpec& s, Args args) {
   if (c["T"] == 0) return;  // mega_moe_sf keeps its values
   const int64_t tiles = num_blocks(c["T"], pick_row_tile(s.out.hidden, true).rows);
-  const int64_t per_block = std::clamp<int64_t>(tiles / kManyBlocks, 1, kMaxTiles);
+  const int64_t per_block =
+      s.keeps_weight ? std::clamp<int64_t>(tiles / kManyBlocks, 1, kMaxTiles) : 1;
   args.scalars.push_back({"tiles_per_block", per_block});
   go.add(build_norm, s, args);
 }

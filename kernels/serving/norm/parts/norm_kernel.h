@@ -10,8 +10,9 @@ namespace tessera::kernels::serving {
 struct NormSpec {
   NormOutputSpec out;
   bool has_residual;
-  int8_t width;  // columns per load of x and residual
-  uint8_t unused[2] = {};
+  int8_t width;       // columns per load of x and residual
+  bool keeps_weight;  // in registers, for all rows of a block
+  uint8_t unused = 0;
 };
 
 /// Tensors: x, residual [tokens, hidden] rows; weight [hidden]; out, residual_out, out_bf16 [tokens,

@@ -59,11 +59,11 @@ void NormOutput::load_weight(const NormRow& row) {
   if (!weight_) return;
   w_ = row.local(s_.dtype, "w");
   row.clear(*w_);
-  for (int64_t step = 0; step < row.tile().steps; ++step) {
-    row.in_row(step, [&](const Value& column) {
-      row.load(*weight_, column, (*w_)(step), s_.weight_width);
-    });
-  }
+  for (int64_t step = 0; step < row.tile().steps; ++step) load_weight(row, step, (*w_)(step));
+}
+
+void NormOutput::load_weight(const NormRow& row, int64_t step, const Ref& w) const {
+  row.in_row(step, [&](const Value& column) { row.load(*weight_, column, w, s_.weight_width); });
 }
 
 void NormOutput::store(const NormRow& row, const Value& token, const Value& valid,
@@ -75,8 +75,17 @@ void NormOutput::store(const NormRow& row, const Value& token, const Value& vali
   auto r = k_.let("r", 1.0f / sqrt(squares / static_cast<float>(s_.hidden) + eps_));
   if (rstd_) k_.if_(valid && row.thread() == 0, [&] { (*rstd_)(token).unchecked() = r; });
   for (int64_t step = 0; step < row.tile().steps; ++step) {
+    std::optional<Ref> w;
+    if (w_) w = (*w_)(step);
+    if (weight_ && !w_) {
+      w = k_.local(s_.dtype, {kRowRun}, "w");
+      if (row.tile().ragged) {
+        k_.unrolled(kRowRun, [&](Value i) { (*w)(i) = cast(s_.dtype, 0.0f); });
+      }
+      load_weight(row, step, *w);
+    }
     k_.unrolled(kRowRun, [&](Value i) {
-      const Value scale = w_ ? f32((*w_)(step, i)) * out_scale_ : out_scale_;
+      const Value scale = w ? f32((*w)(i)) * out_scale_ : out_scale_;
       n(step, i) = cast(s_.dtype, f32(n(step, i)) * r * scale);
     });
     if (scales_) {

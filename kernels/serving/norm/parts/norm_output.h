@@ -44,7 +44,8 @@ class NormOutput {
 
   /// Rows of the outputs: the tokens, or the rows of the scales with their padding.
   const dsl::Value& rows() const { return scales_ ? scales_->rows() : tokens_; }
-  /// Loads the weights of the thread's columns, those of all rows of the block.
+  /// Loads the weights of the thread's columns, for all rows of the block. Without it each row loads them where
+  /// it multiplies with them: fewer registers, later.
   void load_weight(const NormRow& row);
   /// Norms `n` [steps, 8], 0 beyond the row and where the token is not `valid`, and stores the outputs.
   /// All threads of the block come together.
@@ -52,6 +53,7 @@ class NormOutput {
              const dsl::Ref& n) const;
 
  private:
+  void load_weight(const NormRow& row, int64_t step, const dsl::Ref& w) const;
   void store_codes(const NormRow& row, const dsl::Value& token, const dsl::Value& valid,
                    int64_t step, const dsl::Ref& z) const;
   void store_mega(const dsl::Value& token, const dsl::Value& group, const ScaleFactor& scale) const;
