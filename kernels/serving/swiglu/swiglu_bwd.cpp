@@ -5,6 +5,8 @@
 // Dtypes   bf16|f32, weights f32
 // Method   as swiglu_fwd; the products of the gradient of a weight stay in registers until the row is
 //          stored, and are added in the order of norm_row.h. The bound is bytes / copy bandwidth.
+// Measured one H200, 49152 x 3072: 464 us; with as many registers as the compiler takes 536; loads of all steps of a thread
+//          before the arithmetic of the first 483.
 // Maths    s = 1 / (1 + exp(-gate)); act = gate / (1 + exp(-gate)) up; grad_gate = ((g w) s up) fma(gate,
 //          1 - s, 1); grad_up = ((g w) s) gate; 0 where a clamp held; out = act w; grad_weight = factor
 //          times the sum of g act. Each step is rounded.
@@ -23,6 +25,8 @@
 
 namespace tessera::kernels {
 namespace {
+
+constexpr int64_t kThreadsAtOnce = 1024;  // of a multiprocessor, so 64 registers for a thread
 
 using serving::kRowRun;
 using serving::NormRow;
@@ -53,7 +57,7 @@ ir::Kernel build(const Spec& s) {
   if (has_weights) {
     grad_weight = k.output("grad_weight", DType::f32, {positions}, {.align = 4});
   }
-  rows.launch(tile.threads);
+  rows.launch(tile.threads, kThreadsAtOnce);
   const NormRow part(k, s.hidden, tile);
   rows.start();
   rows.each([&](const Value& position, const Value& valid) {

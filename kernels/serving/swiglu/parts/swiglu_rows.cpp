@@ -12,11 +12,12 @@ SwigluRows::SwigluRows(Builder& k, const SwigluForm& form, const Value& position
   if (form.has_clamp) clamp_ = k.scalar("clamp_value", DType::f32);
 }
 
-void SwigluRows::launch(int64_t threads) {
+void SwigluRows::launch(int64_t threads, int64_t at_once) {
   threads_ = threads;
   rows_per_block_ = k_.scalar("rows_per_block", DType::i32);
   auto at = k_.launch({(positions_ + rows_per_block_ - 1) / rows_per_block_},
-                      {.threads = static_cast<int>(threads)});
+                      {.threads = static_cast<int>(threads),
+                       .min_blocks_per_sm = static_cast<int>(at_once / threads)});
   k_.let_next_kernel_start();
   block_ = at.x;
 }

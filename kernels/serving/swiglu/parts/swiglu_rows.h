@@ -21,8 +21,8 @@ class SwigluRows {
   /// Declares psum, topk_weights, routed_scaling_factor and clamp_value, as far as there are any.
   SwigluRows(dsl::Builder& k, const SwigluForm& form, const dsl::Value& positions);
 
-  /// Declares rows_per_block and the launch, so many threads to a block.
-  void launch(int64_t threads);
+  /// Declares rows_per_block and the launch, so many threads to a block and, if given, to a multiprocessor at least.
+  void launch(int64_t threads, int64_t at_once = 0);
   /// Waits for the previous kernel, and finds the owners of the block's rows.
   void start();
   /// Calls body(position, whether the row belongs to an expert, the same in all threads) for each row.
