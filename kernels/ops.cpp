@@ -54,6 +54,11 @@ std::string_view name(Routing value) {
   return kWords[static_cast<size_t>(value)];
 }
 
+std::string_view name(ExtraFormat value) {
+  constexpr std::string_view kWords[] = {"none", "v4_fp8", "v41_fp8", "v41_fp4"};
+  return kWords[static_cast<size_t>(value)];
+}
+
 std::string_view name(Activation value) {
   constexpr std::string_view kWords[] = {"none", "silu", "sigmoid"};
   return kWords[static_cast<size_t>(value)];
@@ -2895,6 +2900,58 @@ void sparse_mla_fwd(const SparseMlaFwd& call, Stream stream) {
           {{"sm_scale", call.sm_scale},
            {"out_dtype", call.out_dtype}},
           stream);
+}
+
+void sparse_mla_decode(const SparseMlaDecode& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(sparse_mla_decode_op));
+  call_op(op,
+          {{"q", call.q},
+           {"cache", call.cache},
+           {"indices", call.indices},
+           {"topk_length", call.topk_length},
+           {"extra_cache", call.extra_cache},
+           {"extra_indices", call.extra_indices},
+           {"extra_length", call.extra_length},
+           {"attn_sink", call.attn_sink},
+           {"q_scale", call.q_scale},
+           {"out", call.out},
+           {"lse", call.lse},
+           {"workspace", call.workspace}},
+          {{"format", call.format},
+           {"page_size", call.page_size},
+           {"extra_format", call.extra_format},
+           {"extra_page_size", call.extra_page_size},
+           {"cache_order", call.cache_order},
+           {"sm_scale", call.sm_scale},
+           {"num_splits", call.num_splits},
+           {"out_dtype", call.out_dtype}},
+          stream);
+}
+
+TensorView workspace_of(const SparseMlaDecode& call) {
+  static const OpInfo& op = table_of(parsed(sparse_mla_decode_op));
+  return workspace_of(op,
+          {{"q", call.q},
+           {"cache", call.cache},
+           {"indices", call.indices},
+           {"topk_length", call.topk_length},
+           {"extra_cache", call.extra_cache},
+           {"extra_indices", call.extra_indices},
+           {"extra_length", call.extra_length},
+           {"attn_sink", call.attn_sink},
+           {"q_scale", call.q_scale},
+           {"out", call.out},
+           {"lse", call.lse},
+           {"workspace", call.workspace}},
+          {},
+          {{"format", call.format},
+           {"page_size", call.page_size},
+           {"extra_format", call.extra_format},
+           {"extra_page_size", call.extra_page_size},
+           {"cache_order", call.cache_order},
+           {"sm_scale", call.sm_scale},
+           {"num_splits", call.num_splits},
+           {"out_dtype", call.out_dtype}});
 }
 
 void causal_conv1d_fwd(const CausalConv1dFwd& call, Stream stream) {

@@ -52,6 +52,9 @@ TESSERA_API std::string_view name(WeightsAt value);
 enum class Routing : uint8_t { topk, hash };
 TESSERA_API std::string_view name(Routing value);
 
+enum class ExtraFormat : uint8_t { none, v4_fp8, v41_fp8, v41_fp4 };
+TESSERA_API std::string_view name(ExtraFormat value);
+
 enum class Activation : uint8_t { none, silu, sigmoid };
 TESSERA_API std::string_view name(Activation value);
 
@@ -4084,6 +4087,62 @@ struct SparseMlaFwd {
   DType out_dtype = DType::bf16;
 };
 TESSERA_API void sparse_mla_fwd(const SparseMlaFwd& call, Stream stream);
+
+/// latent attention of tokens to the slots of a quantised cache that indices choose
+///
+///   q               bf16 [B, n, h, d] rows
+///   cache           u8 [blocks, bytes] rows     # of kv_store; the first 512 channels are the value
+///   indices         i32 [B, n, k] rows          # slots: block * page_size + place in the block; others, as -1, are none
+///   topk_length?    i32 [B]                     values 0 .. k  # indices of a token that count
+///   extra_cache?    u8 [extra_blocks, extra_bytes] rows
+///   extra_indices?  i32 [B, n, k2] rows         iff extra_cache  # slots of extra_cache
+///   extra_length?   i32 [B]                     values 0 .. k2
+///   attn_sink?      f32 [h]                     # exp(sink) is added to the sum of a row, not to lse
+///   q_scale?        f32 [B, n, h]               # a factor of the scores of a row
+///   -> out          out_dtype [B, n, h, 512] align 16
+///   -> lse          f32 [B, h, n]
+///   workspace?      f32 [parts(), B * n * h, 514] align 16  iff parts() > 1
+///   param  format {v32_fp8, v4_fp8, v41_fp8}
+///   param  page_size int = 64
+///   param  extra_format {none, v4_fp8, v41_fp8, v41_fp4} = none  # none: as format
+///   param  extra_page_size int = 64
+///   param  cache_order {planes, rows} = planes  # of v41_fp8, v41_fp4
+///   param  sm_scale float
+///   param  num_splits int 1..32 = 1
+///   param  out_dtype {bf16, f32} = bf16
+///   need   blocks >= 1 on cache "argument 'cache' has no rows"
+///   need   extra_blocks >= 1 if extra_cache on extra_cache "argument 'extra_cache' has no rows"
+///   need   extra_cache if extra_length on extra_length "argument 'extra_length' goes with 'extra_cache'"
+///   need   extra_cache if extra_format on extra_format "parameter 'extra_format' goes with 'extra_cache'"
+///   limit  h % 8 = 0 on q "the heads of 'q' are no multiple of 8"
+///   limit  h <= 128 on q "so many heads are not supported"
+///   limit  k <= 1048576 on indices "so many indices of a token are not supported"
+///   limit  k2 <= 1048576 if extra_cache on extra_indices "so many indices of a token are not supported"
+///   limit  B * n * h * list_blocks() <= 2147483647 on q "so many rows and keys are not supported"
+struct SparseMlaDecode {
+  TensorView q = {};
+  TensorView cache = {};
+  TensorView indices = {};
+  TensorView topk_length = {};
+  TensorView extra_cache = {};
+  TensorView extra_indices = {};
+  TensorView extra_length = {};
+  TensorView attn_sink = {};
+  TensorView q_scale = {};
+  TensorView out = {};
+  TensorView lse = {};
+  TensorView workspace = {};
+  std::optional<Format> format = {};  // must be given
+  int64_t page_size = 64;
+  std::optional<ExtraFormat> extra_format = {};
+  int64_t extra_page_size = 64;
+  CacheOrder cache_order = CacheOrder::planes;
+  std::optional<double> sm_scale = {};  // must be given
+  int64_t num_splits = 1;
+  DType out_dtype = DType::bf16;
+};
+TESSERA_API void sparse_mla_decode(const SparseMlaDecode& call, Stream stream);
+TESSERA_API TensorView workspace_of(const SparseMlaDecode& call);
 
 /// short causal convolution of each channel, and its state
 ///

@@ -139,6 +139,7 @@ OP(attention_varlen_bwd);
 OP(mla_decode);
 OP(mla_combine);
 OP(sparse_mla_fwd);
+OP(sparse_mla_decode);
 OP(causal_conv1d_fwd);
 OP(causal_conv1d_update);
 OP(rmsnorm_gated_fwd);

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <functional>
 
 #include "kernels/attention/mla/parts/mla_kernel.h"
 #include "tests/support/ops/mla_cases.h"
@@ -72,7 +73,7 @@ HostTensors run_kernels(const HostTensors& in, const MlaSpec& form, const char* 
   run_with_target_sums(build_mla_decode(s), target, given);
   given.tensors["out"] = {
       out.view().data, DType::bf16, {requests * tokens * heads, kValueWidth}, Device::cpu()};
-  run_with_target_sums(build_mla_combine(CombineSpec{0, 0, 1, 1}), target, given);
+  run_with_target_sums(build_mla_combine(CombineSpec{0, 0, 1, 1, 1, 0, 0}), target, given);
   return {{"out", std::move(out)}, {"lse", std::move(lse)}};
 }
 
@@ -133,6 +134,46 @@ HostTensors some_heads(const HostTensors& in, int64_t first, int64_t count) {
   return made;
 }
 
+/// The same call of sparse_mla_fwd: all slots of both caches as rows, and the first list in whole blocks.
+HostTensors as_chosen(const OpCase& test, const ListedSize& s) {
+  const auto load = op_runner("kv_load", Device::cpu());
+  const auto param = [&](const std::string& name, const std::string& standard) {
+    const auto found = test.params.find(name);
+    return found == test.params.end() ? standard : std::get<std::string>(found->second);
+  };
+  const auto rows_of = [&](const std::string& prefix) {
+    const HostTensor& cache = test.inputs.at(prefix + "cache");
+    const int64_t page_size = std::get<int64_t>(test.params.at(prefix + "page_size"));
+    Params params = {{"format", param(prefix + "format", s.format)},
+                     {"page_size", page_size},
+                     {"cache_order", param("cache_order", "planes")}};
+    HostTensors in = {{"cache", cache}};
+    in["loc"] = tensor_by(DType::i32, {cache.shape()[0] * page_size}, [](int64_t i) { return i; });
+    return load(in, params).at("out");
+  };
+  std::vector<HostTensor> rows = {rows_of("")};
+  if (!s.extra_format.empty()) rows.push_back(rows_of("extra_"));
+  const int64_t width = rows[0].shape()[1], slots = rows[0].shape()[0];
+  const int64_t padded = (s.count + 63) / 64 * 64, count = padded + s.extra_count;
+  HostTensors in;
+  const HostTensor& q = test.inputs.at("q");
+  in["q"] = tensor_by(DType::bf16, {s.requests * s.tokens, s.heads, width},
+                      [&](int64_t i) { return q.value(i); });
+  in["kv"] = HostTensor(DType::bf16, {slots + (rows.size() > 1 ? rows[1].shape()[0] : 0), width});
+  for (int64_t i = 0; i < in["kv"].size(); ++i) {
+    const int64_t first = rows[0].size();
+    in["kv"].set_bits(i, i < first ? rows[0].bits(i) : rows[1].bits(i - first));
+  }
+  in["indices"] = tensor_by(DType::i32, {s.requests * s.tokens, count}, [&](int64_t i) {
+    const int64_t token = i / count, j = i % count;
+    if (j < s.count) return test.inputs.at("indices").value(token * s.count + j);
+    if (j < padded) return -1.0;
+    const double second = test.inputs.at("extra_indices").value(token * s.extra_count + j - padded);
+    return static_cast<double>(slots) + second;
+  });
+  return in;
+}
+
 }  // namespace
 
 TEST_CASE("mla_decode equals its reference on the executor", "[attention][mla]") {
@@ -147,6 +188,11 @@ TEST_CASE("mla_combine equals its reference on the executor", "[attention][mla]"
 TEST_CASE("sparse_mla_fwd equals its reference on the executor", "[attention][mla]") {
   const kernels::UncheckedValues as_on_a_gpu;
   check_products("sparse_mla_fwd", sparse_mla_fwd_cases());
+}
+
+TEST_CASE("sparse_mla_decode equals its reference on the executor", "[attention][mla]") {
+  const kernels::UncheckedValues as_on_a_gpu;
+  check_products("sparse_mla_decode", sparse_mla_decode_cases());
 }
 
 TEST_CASE("sparse_mla_fwd has the bits of mla_decode over the same keys", "[attention][mla]") {
@@ -314,6 +360,145 @@ TEST_CASE("the cases of sparse_mla_fwd catch mistakes (A35)", "[attention][mutan
     CAPTURE(i);
     CHECK(caught[i] == (mistakes[i] != none));
   }
+}
+
+TEST_CASE("the cases of sparse_mla_decode catch mistakes (A35, A76)", "[attention][mutants]") {
+  using enum MlaMistake;
+  const std::vector<MlaMistake> mistakes = {
+      none,           large_negative, sums_rounded_p,    forgets_half,
+      forgets_parity, drops_nan,      behind_length,     missing_page,
+      sink_in_lse,    first_scale,    part_twice,        forgets_part,
+      forgets_second, first_cache,    one_length,        length_of_token,
+      one_page_size,  other_order,    exchanges_nibbles, sink_per_part};
+  std::vector<reference::Runner> mutants;
+  for (const MlaMistake mistake : mistakes) {
+    mutants.emplace_back([mistake](const HostTensors& in, const Params& params) {
+      return reference::sparse_mla_decode(in, params, mistake);
+    });
+  }
+  const std::vector<bool> caught =
+      caught_by("sparse_mla_decode", sparse_mla_decode_cases(), mutants);
+  for (size_t i = 0; i < caught.size(); ++i) {
+    CAPTURE(i);
+    CHECK(caught[i] == (mistakes[i] != none));
+  }
+}
+
+TEST_CASE("sparse_mla_decode has the bits of sparse_mla_fwd over the rows of kv_load (A36)",
+          "[attention][mla]") {
+  for (const ListedSize& s : {ListedSize{"v32_fp8", 2, 2, 16, 130, 53},
+                              {"v4_fp8", 2, 1, 40, 70, 5, "v4_fp8", 130, 2},
+                              {"v41_fp8", 1, 2, 8, 70, 61, "v41_fp4", 100, 5},
+                              {"v41_fp8", 1, 1, 8, 20, 1, "v41_fp4", 70, 69, true},
+                              {"v41_fp8", 1, 1, 16, 64, 576, "v41_fp8", 1, 2}}) {
+    CAPTURE(s.format, s.extra_format);
+    const OpCase test = normal_listed("", s);
+    const HostTensors got = op_runner("sparse_mla_decode", Device::cpu())(test.inputs, test.params);
+    const HostTensors chosen = as_chosen(test, s);
+    const HostTensors want = op_runner("sparse_mla_fwd", Device::cpu())(
+        chosen, {{"sm_scale", test.params.at("sm_scale")}});
+    CHECK(want.at("out").raw() == got.at("out").raw());
+    int64_t wrong = 0;
+    for (int64_t i = 0; i < got.at("lse").size(); ++i) {
+      const int64_t token = i % s.tokens, head = i / s.tokens % s.heads,
+                    request = i / s.tokens / s.heads;
+      const int64_t at = (request * s.tokens + token) * s.heads + head;
+      wrong += got.at("lse").bits(i) != want.at("lse").bits(at);
+    }
+    CHECK(wrong == 0);
+  }
+}
+
+TEST_CASE("parts of sparse_mla_decode and the place of its second list are bits (A43)",
+          "[attention][mla]") {
+  using enum MlaMistake;
+  const OpCase test = normal_listed("", {"v4_fp8", 1, 1, 32, 70, 5, "v4_fp8", 250, 2});
+  for (const auto& [splits, mistake] :
+       {std::pair(1, no_parity), {1, unpadded}, {2, unpadded}, {7, backwards}, {7, folds_parts}}) {
+    CAPTURE(splits, static_cast<int>(mistake));
+    Params params = test.params;
+    params["num_splits"] = int64_t{splits}, params["out_dtype"] = std::string("f32");
+    const HostTensors want = reference::sparse_mla_decode(test.inputs, params);
+    CHECK_FALSE(same_bits(want, reference::sparse_mla_decode(test.inputs, params, mistake)));
+  }
+}
+
+TEST_CASE("neither heads nor other requests change bits of sparse_mla_decode (A33)",
+          "[attention][mla]") {
+  const OpCase test = normal_listed("", {"v32_fp8", 2, 1, 48, 130, 5});
+  const auto run = op_runner("sparse_mla_decode", Device::cpu());
+  const HostTensors want = run(test.inputs, test.params);
+  const auto part_of = [&](const char* name, int64_t request, int64_t first, int64_t count) {
+    const HostTensor& all = want.at(name);
+    const int64_t size = all.size() / (2 * 48);
+    return tensor_by(all.dtype(), {count * size},
+                     [&](int64_t i) { return all.value((request * 48 + first) * size + i); });
+  };
+  for (const int64_t count : {8, 16, 40}) {
+    CAPTURE(count);
+    HostTensors in = test.inputs;
+    const HostTensor& q = test.inputs.at("q");
+    in["q"] = tensor_by(DType::bf16, {1, 1, count, 576},
+                        [&](int64_t i) { return q.value((48 + 8) * 576 + i); });
+    in["indices"] = tensor_by(DType::i32, {1, 1, 130},
+                              [&](int64_t i) { return test.inputs.at("indices").value(130 + i); });
+    const HostTensors got = run(in, test.params);
+    CHECK(part_of("out", 1, 8, count).raw() == got.at("out").raw());
+    CHECK(part_of("lse", 1, 8, count).raw() == got.at("lse").raw());
+  }
+}
+
+TEST_CASE("sparse_mla_decode explains wrong arguments", "[attention][errors]") {
+  const OpCase test = normal_listed("", {"v41_fp8", 1, 1, 8, 10, 4, "v41_fp4", 6, 2});
+  const auto of = [&](const std::function<void(HostTensors&, Params&)>& change) {
+    HostTensors in = test.inputs;
+    Params params = test.params;
+    change(in, params);
+    return outputs_error("sparse_mla_decode", in, params);
+  };
+  const auto with = [&](const char* name, const kernels::ParamValue& value) {
+    return of([&](HostTensors&, Params& params) { params[name] = value; });
+  };
+  CHECK(of([](HostTensors&, Params&) {}) == "no error");
+  const auto says = [](const std::string& text, const std::string& part) {
+    CAPTURE(text);
+    CHECK(text.find(part) != std::string::npos);
+  };
+  says(with("sm_scale", -1.0), "parameter 'sm_scale' has a wrong value");
+  says(with("format", std::string("v32_fp8")), "parameter 'format' does not go with the channels");
+  says(with("format", std::string("v4_fp8")), "argument 'cache' has the wrong shape");
+  says(with("extra_format", std::string("v4_fp8")),
+       "the formats of 'cache' and 'extra_cache' do not go together");
+  says(with("page_size", int64_t{5}), "argument 'cache' has the wrong shape");
+  says(with("extra_page_size", int64_t{5}), "argument 'extra_cache' has the wrong shape");
+  says(with("num_splits", int64_t{33}), "num_splits");
+  const auto without_second = [](HostTensors& in) {
+    in.erase("extra_cache"), in.erase("extra_indices");
+  };
+  says(of([&](HostTensors& in, Params&) { without_second(in); }),
+       "parameter 'extra_format' goes with 'extra_cache'");
+  says(of([&](HostTensors& in, Params& params) {
+         without_second(in), params.erase("extra_format");
+         in["extra_length"] = tensor_of(DType::i32, {1}, {1});
+       }),
+       "argument 'extra_length' goes with 'extra_cache'");
+  const auto run = op_runner("sparse_mla_decode", Device::cpu());
+  const auto told = [&](const char* name, const HostTensor& tensor) -> std::string {
+    HostTensors bad = test.inputs;
+    bad[name] = tensor;
+    try {
+      run(bad, test.params);
+    } catch (const std::exception& error) {
+      return error.what();
+    }
+    return "no error";
+  };
+  CHECK(told("topk_length", tensor_of(DType::i32, {1}, {10})) == "no error");
+  says(told("topk_length", tensor_of(DType::i32, {1}, {11})),
+       "argument 'topk_length' has a value out of range");
+  says(told("extra_length", tensor_of(DType::i32, {1}, {-1})),
+       "argument 'extra_length' has a value out of range");
+  says(told("q_scale", tensor_of(DType::f32, {1, 1, 8}, {1, 1, -2})), "-2 at [0, 0, 2]");
 }
 
 TEST_CASE("sparse_mla_fwd explains wrong arguments", "[attention][errors]") {

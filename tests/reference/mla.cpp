@@ -299,6 +299,11 @@ HostTensors sparse_mla_fwd(const HostTensors& in, const kernels::Params& params,
 }
 
 Runner mla_runner(const std::string& op) {
+  if (op == "sparse_mla_decode") {
+    return [](const HostTensors& in, const kernels::Params& params) {
+      return sparse_mla_decode(in, params);
+    };
+  }
   if (op == "sparse_mla_fwd") {
     return [](const HostTensors& in, const kernels::Params& params) {
       return sparse_mla_fwd(in, params);

@@ -45,11 +45,21 @@ enum class MlaMistake : uint8_t {
   // In sparse_mla_fwd alone:
   counts_once,  // a repeated index counts once
   first_scale,  // all heads have the q_scale of the first
+  // In sparse_mla_decode alone:
+  forgets_second,     // the second list is left out
+  first_cache,        // the indices of the second list are looked up in the first cache
+  one_length,         // the second list has the length of the first
+  length_of_token,    // token t has length t
+  one_page_size,      // both caches have the page size of the first
+  other_order,        // scales lie in the other order of bytes
+  exchanges_nibbles,  // of e2m1 codes
+  sink_per_part,      // each part has the sink
   // Those change no more than the last bits:
   no_parity,      // classes of both parities are one
   scaled_scores,  // scores times c, rounded, before the maximum
   backwards,      // parts are combined from right to left
   folds_parts,    // parts are joined one by one, as those of attention_decode
+  unpadded,       // the second list begins right behind the first
 };
 
 /// Blocks of a row that start anew.
@@ -77,6 +87,14 @@ test::HostTensors mla_combine(const test::HostTensors& in, const kernels::Params
 
 test::HostTensors sparse_mla_fwd(const test::HostTensors& in, const kernels::Params& params,
                                  MlaMistake mistake = MlaMistake::none);
+
+/// Caches are read by load_entry (cache_entry.h).
+test::HostTensors sparse_mla_decode(const test::HostTensors& in, const kernels::Params& params,
+                                    MlaMistake mistake = MlaMistake::none);
+/// The rows that the indices of `list` choose, "" or "extra_", a row for each; zeros for those that are none. As sparse_mla_fwd
+/// takes them.
+test::HostTensor chosen_rows(const test::HostTensors& in, const kernels::Params& params,
+                             const std::string& list);
 
 /// The reference of an op with latent attention, or null if it is none.
 Runner mla_runner(const std::string& op);

@@ -18,7 +18,7 @@ namespace {
 void launches(const Call& c, Launches& go) {
   if (c["Z"] == 0) return attention::add_empty_rows(c.given("out"), c.given("lse"), go);
   const attention::CombineSpec s{c.has("attn_sink") ? 1 : 0,
-                                 c.dtype("out_dtype") == DType::f32 ? 1 : 0, 0, 0};
+                                 c.dtype("out_dtype") == DType::f32 ? 1 : 0};
   go.add(attention::build_mla_combine, s);
 }
 

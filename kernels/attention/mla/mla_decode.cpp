@@ -32,19 +32,6 @@ int64_t part_count(const Call& c) {
   return (c["Q"] * c["ps"] + c["split_len"] - 1) / c["split_len"];
 }
 
-/// The parts of a call in its workspace: sums, maxima and outputs, as mla_combine takes them.
-void add_parts(const Call& c, Args& args) {
-  const int64_t parts = part_count(c), rows = c["B"] * c["n"] * c["h"];
-  auto* const data = static_cast<float*>(c.given("workspace").data);
-  const int64_t of_outputs = parts * rows * attention::kLatentValueWidth;
-  const auto view = [&](int64_t at, std::initializer_list<int64_t> shape) {
-    return TensorView{data == nullptr ? nullptr : data + at, DType::f32, Dims(shape), c.device()};
-  };
-  args.tensors.push_back({"partial", view(0, {parts, rows, attention::kLatentValueWidth})});
-  args.tensors.push_back({"partial_max", view(of_outputs, {parts, rows})});
-  args.tensors.push_back({"partial_sum", view(of_outputs + parts * rows, {parts, rows})});
-}
-
 void launches(const Call& c, Launches& go) {
   const TensorView& out = c.given("out");
   if (c["P"] == 0 || c["Q"] == 0) return attention::add_empty_rows(out, c.given("lse"), go);
@@ -75,14 +62,14 @@ void launches(const Call& c, Launches& go) {
                           c.device()}}},
             .scalars = {{"c", attention::latent_factor_of(c)},
                         {"part_blocks", split_len / attention::kLatentKeys}}};
-  if (s.has_parts != 0) add_parts(c, args);
+  if (s.has_parts != 0) attention::add_parts(c, part_count(c), args);
   go.add(attention::build_mla_decode, s, args);
   if (s.has_parts == 0) return;
   args.tensors[2].view = {
       out.data, out.dtype, {c["B"] * c["n"] * c["h"], attention::kLatentValueWidth}, c.device()};
   args.scalars = {{"part_len", split_len}, {"cache_rows", most}};
-  go.add(attention::build_mla_combine, attention::CombineSpec{0, s.is_f32, 1, s.is_causal}, args,
-         "combine");
+  go.add(attention::build_mla_combine, attention::CombineSpec{0, s.is_f32, 1, s.is_causal, 1, 0, 0},
+         args, "combine");
 }
 
 void require(const Call& c) {

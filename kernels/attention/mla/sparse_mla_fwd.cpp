@@ -62,17 +62,6 @@ void require(const Call& c) {
          "512 or 576", fmt::format("{}", c["d"]), ErrorKind::unsupported);
 }
 
-/// Scales that make sense: the kernel gives NaN for the rows of others.
-void require_scales(const Call& c) {
-  if (!c.has("q_scale") || !values_are_checked(c.given("q_scale"))) return;
-  const auto* const scales = static_cast<const float*>(c.given("q_scale").data);
-  for (int64_t i = 0; i < c["S"] * c["h"]; ++i) {
-    c.need(std::isfinite(scales[i]) && scales[i] > 0, "q_scale",
-           "argument 'q_scale' has a value out of range", "finite numbers above 0",
-           fmt::format("{} at [{}, {}]", scales[i], i / c["h"], i % c["h"]));
-  }
-}
-
 }  // namespace
 
 const Op sparse_mla_fwd_op{
@@ -98,7 +87,7 @@ const Op sparse_mla_fwd_op{
     )",
     .launches = launches,
     .check = require,
-    .check_values = require_scales,
+    .check_values = attention::require_query_scales,
     .examples = R"(
       S=3 h=16 d=576 T=200 k=100 sm_scale=0.0417 topk_length=given
       S=2 h=8 d=512 T=90 k=130 sm_scale=0.0442 attn_sink=given q_scale=given

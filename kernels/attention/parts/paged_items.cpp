@@ -13,6 +13,16 @@ using dsl::Value;
 
 constexpr auto kI32 = DType::i32;
 
+Ref make_table(PagedTensors& t) {
+  if (!t.shape.has_token_lists) {
+    return t.k.input("page_table", kI32, {t.batch, t.columns},
+                     {.strides = {t.k.stride("of_table"), 1}, .align = 4});
+  }
+  const Value of_table = t.k.stride("of_table"), of_token = t.k.stride("of_token");
+  return t.k.input("page_table", kI32, {t.batch, t.tokens, t.columns},
+                   {.strides = {of_table, of_token, 1}, .align = 4});
+}
+
 }  // namespace
 
 PagedTensors::PagedTensors(const char* kernel, const PagedShape& s)
@@ -22,13 +32,12 @@ PagedTensors::PagedTensors(const char* kernel, const PagedShape& s)
       tokens(k.dim("n")),
       heads(k.dim("h")),
       k_heads(s.has_one_head ? dsl::i32(1) : k.dim("g")),
-      pages(k.dim("P")),
+      pages(s.has_token_lists ? dsl::i32(0) : k.dim("P")),
       page_size(s.page_size > 0 ? dsl::i32(s.page_size) : k.dim("ps")),
       columns(k.dim("Q")),
       part_blocks(k.scalar("part_blocks", kI32)),
       group(s.has_one_head ? heads : k.scalar("group", kI32)),
-      table(k.input("page_table", kI32, {batch, columns},
-                    {.strides = {k.stride("of_table"), 1}, .align = 4})) {
+      table(make_table(*this)) {
   if (s.has_lengths) lengths = k.input("lengths", kI32, {batch}, {.align = 4});
   if (s.has_left) left = k.scalar("left", kI32);
 }
@@ -48,8 +57,12 @@ void PagedTensors::start(const Value& of_grid, const Value& blocks) {
   block = of_grid, step = k.let("step", blocks), items_of_part = k.let("items_of_part", of_part());
 }
 
+Value PagedTensors::tiles() const {
+  return ceil_div(shape.has_token_lists ? group : tokens * group, shape.rows);
+}
+
 Value PagedTensors::of_part() const {
-  return ceil_div(tokens * group, shape.rows) * k_heads;
+  return (shape.has_token_lists ? tokens * tiles() : tiles()) * k_heads;
 }
 
 PagedPlace::PagedPlace(PagedTensors& tensors)
@@ -62,13 +75,17 @@ void PagedPlace::find(const Value& of_request, const Value& item) {
   const DecodeRequest r = t_.request(request, false);
   length = r.length;
   k_.if_(k_.thread() == 0, [&] {
-    auto shared_rows = k_.let("shared_rows", t_.tokens * t_.group);
-    auto tiles = k_.let("tiles", ceil_div(shared_rows, rows));
+    const bool by_token = t_.shape.has_token_lists;
+    auto shared_rows = k_.let("shared_rows", by_token ? t_.group : t_.tokens * t_.group);
+    auto tiles = k_.let("tiles", t_.tiles());
     auto rest = k_.let("rest", item / t_.k_heads);
-    auto first_row = k_.let("row_of_tile", rest % tiles * rows);
-    auto rows_of_tile = k_.let("rows_of_tile", min(shared_rows - first_row, rows));
+    auto shared_row = k_.let("shared_row", rest % tiles * rows);
+    auto rows_of_tile = k_.let("rows_of_tile", min(shared_rows - shared_row, rows));
     auto first_part = k_.let("first_part", r.first_part());
-    auto of_item = k_.let("part_of_item", first_part + rest / tiles);
+    auto above = k_.let("above", rest / tiles);  // parts; with lists of tokens, tokens of parts
+    auto first_row =
+        by_token ? k_.let("row_of_tile", above % t_.tokens * t_.group + shared_row) : shared_row;
+    auto of_item = k_.let("part_of_item", first_part + (by_token ? above / t_.tokens : above));
     auto from = max(r.begin(first_row / t_.group), of_item * r.part_keys);
     auto to = min(r.end((first_row + rows_of_tile - 1) / t_.group), (of_item + 1) * r.part_keys);
     place_(0) = item % t_.k_heads, place_(1) = first_row, place_(2) = rows_of_tile;

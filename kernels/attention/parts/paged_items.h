@@ -24,23 +24,28 @@ struct PagedShape {
   int64_t rows, keys;  // of a tile: queries, and a block of keys
   int32_t page_size;   // 0: known at the call
   bool is_causal;
-  bool has_left = false;         // a scalar `left`: keys before its own that a row sees
-  bool has_one_head = false;     // of keys; else a dim `g`, and a scalar `group`
-  bool has_lengths = true;       // else each request has all keys of its pages
-  bool may_lack_pages = false;   // keys without a page are ordinary, and not reported
+  bool has_left = false;        // a scalar `left`: keys before its own that a row sees
+  bool has_one_head = false;    // of keys; else a dim `g`, and a scalar `group`
+  bool has_lengths = true;      // else each request has all keys of its pages
+  bool may_lack_pages = false;  // keys without a page are ordinary, and not reported
+  bool has_token_lists =
+      false;  // each token has keys of its own; there are no pages, and no tile has rows of two tokens
   int64_t requests = kRequests;  // whose items a block sums together: a power of two
 };
 
-/// The dims, tables and scalars of such a call: B, n, h, g, P, ps, Q, page_table, lengths, part_blocks, group, left.
+/// The dims, tables and scalars of such a call: B, n, h, g, P, ps, Q, page_table, lengths, part_blocks, group, left. With lists
+/// of tokens Q is the length of a list, and page_table [B, n, Q] holds them.
 struct PagedTensors {
   PagedTensors(const char* kernel, const PagedShape& shape);
+  virtual ~PagedTensors() = default;
 
   /// The keys of a request, after a look at its length.
-  DecodeRequest request(const dsl::Value& at, bool reports);
+  virtual DecodeRequest request(const dsl::Value& at, bool reports);
   /// Takes the block's place in a grid of `blocks`, which walk the items in turn.
   void start(const dsl::Value& block, const dsl::Value& blocks);
-  /// Items of each part of a request.
+  /// Items of each part of a request; tiles of rows that share their keys.
   dsl::Value of_part() const;
+  dsl::Value tiles() const;
 
   const PagedShape shape;
   dsl::Builder k;

@@ -56,21 +56,24 @@ CacheFormat cache_format(std::string_view word) {
   return static_cast<CacheFormat>(found - std::begin(kLayouts));
 }
 
-CacheKind cache_kind(const Call& c) {
-  return {cache_format(c.word("format")), c.find("cache_order") && c.word("cache_order") == "rows"};
+CacheKind cache_kind(const Call& c, const std::string& prefix) {
+  const std::string_view own = c.word(prefix + "format");
+  return {cache_format(own.empty() ? c.word("format") : own),
+          c.find("cache_order") && c.word("cache_order") == "rows"};
 }
 
-void require_cache(const Call& c, int64_t channels) {
-  const CacheKind kind = cache_kind(c);
+void require_cache(const Call& c, int64_t channels, const std::string& prefix) {
+  const CacheKind kind = cache_kind(c, prefix);
   const CacheLayout layout = cache_layout(kind);
-  const std::string word(layout.word);
+  const std::string word(layout.word), cache_name = prefix + "cache";
+  const std::string format = prefix + "format", page = prefix + "page_size";
   const bool is_plain = kind.format == CacheFormat::bf16;
-  const int64_t page_size = c["page_size"];
-  const TensorView& cache = c.given("cache");
+  const int64_t page_size = c[page];
+  const TensorView& cache = c.given(cache_name);
   const bool fits = is_plain ? channels >= kChannelMultiple && channels <= kMostChannels &&
                                    channels % kChannelMultiple == 0
                              : channels == layout.channels;
-  c.need(fits, "format", "parameter 'format' does not go with the channels",
+  c.need(fits, format, "parameter '" + format + "' does not go with the channels",
          (is_plain ? "a multiple of 64 channels, at most 1024, for "
                    : std::to_string(layout.channels) + " channels for ") +
              word,
@@ -79,18 +82,17 @@ void require_cache(const Call& c, int64_t channels) {
       kLayouts[static_cast<size_t>(kind.format)].order == Order::either || !kind.in_rows;
   c.need(has_order, "cache_order", "parameter 'cache_order' does not go with the format",
          "the default for " + word, "rows");
-  c.need(page_size >= 1 && page_size <= kMostTokens, "page_size",
-         "parameter 'page_size' is out of range", "1 .. " + std::to_string(kMostTokens),
+  c.need(page_size >= 1 && page_size <= kMostTokens, page,
+         "parameter '" + page + "' is out of range", "1 .. " + std::to_string(kMostTokens),
          std::to_string(page_size));
-  c.need(cache.dtype == (is_plain ? DType::bf16 : DType::u8), "cache",
-         "argument 'cache' has the wrong dtype", (is_plain ? "bf16 for " : "u8 for ") + word,
-         to_string(cache));
+  const std::string argument = "argument '" + cache_name + "' has the wrong ";
+  c.need(cache.dtype == (is_plain ? DType::bf16 : DType::u8), cache_name, argument + "dtype",
+         (is_plain ? "bf16 for " : "u8 for ") + word, to_string(cache));
   const int64_t bytes = block_bytes(kind, channels, page_size);
-  c.need(cache.shape[1] == bytes, "cache", "argument 'cache' has the wrong shape",
+  c.need(cache.shape[1] == bytes, cache_name, argument + "shape",
          "[.., " + std::to_string(bytes) + "] for " + word, to_string(cache));
   const int64_t multiple = is_plain ? layout.stride_multiple / 2 : layout.stride_multiple;
-  c.need(cache.shape[0] <= 1 || cache.strides[0] % multiple == 0, "cache",
-         "argument 'cache' has the wrong strides",
+  c.need(cache.shape[0] <= 1 || cache.strides[0] % multiple == 0, cache_name, argument + "strides",
          "a row stride that is a multiple of " + std::to_string(multiple), to_string(cache));
 }
 
@@ -116,13 +118,21 @@ void require_locations(const Call& c, bool once) {
   }
 }
 
-std::vector<Args::Tensor> cache_tensors(const Call& c) {
-  const TensorView& cache = c.given("cache");
-  const CacheLayout layout = cache_layout(cache_kind(c));
-  std::vector<Args::Tensor> tensors = {{"cache", seen_as(cache, layout.codes)}};
+DType code_dtype(const CacheLayout& layout, bool is_raw) {
+  return is_raw && bits(layout.codes) == 4 ? DType::e4m3 : layout.codes;
+}
+
+std::vector<Args::Tensor> cache_tensors(const Call& c, const std::string& prefix,
+                                        const CacheViews& views) {
+  const TensorView& cache = c.given(prefix + "cache");
+  const CacheLayout layout = cache_layout(cache_kind(c, prefix));
+  const auto seen = [&](const char* part, DType dtype) {
+    return Args::Tensor{views.prefix + part, seen_as(cache, dtype)};
+  };
+  std::vector<Args::Tensor> tensors = {seen("cache", code_dtype(layout, views.is_raw))};
   if (layout.scale_bytes == 0) return tensors;
-  if (layout.bf16_bytes() > 0) tensors.push_back({"cache_rotated", seen_as(cache, DType::bf16)});
-  tensors.push_back({"cache_scales", seen_as(cache, layout.scale)});
+  if (layout.bf16_bytes() > 0) tensors.push_back(seen("cache_rotated", DType::bf16));
+  tensors.push_back(seen("cache_scales", views.is_raw ? DType::u32 : layout.scale));
   return tensors;
 }
 

@@ -10,9 +10,12 @@
 //
 // v32_fp8 lies in rows, v4_fp8 and index_fp8 in planes, V4.1's formats and index_fp4 in either order. Example: v4_fp8 has
 // 448 codes and 64 channels in bf16, 576 bytes, and 8 bytes of scales, of which the last one is 0. The kernels that store and load
-// (cache_rows.h), the checks of their ops and the sizes of cases all read this table.
+// (cache_bytes.h), the checks of their ops and the sizes of cases all read this table.
+//
+// An op may read a second cache. Its arguments have the names of the first one's with a prefix, such as extra_cache.
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -69,17 +72,24 @@ int64_t block_bytes(CacheKind kind, int64_t channels, int64_t page_size);
 
 /// The format of a word.
 CacheFormat cache_format(std::string_view word);
-/// The parameters `format` and, where the op has it, `cache_order`.
-CacheKind cache_kind(const Call& c);
+/// The parameters `format` and, where the op has it, `cache_order`. A second cache without a format has that of the first.
+CacheKind cache_kind(const Call& c, const std::string& prefix = "");
 
 /// Checks the cache and its parameters for entries of so many channels.
-void require_cache(const Call& c, int64_t channels);
+void require_cache(const Call& c, int64_t channels, const std::string& prefix = "");
 /// Slots of the call's cache.
 int64_t cache_slots(const Call& c);
 /// Requires that the values of `loc` are slots or negative, `once`: each slot at most once.
 void require_locations(const Call& c, bool once);
 
-/// Views the cache as CacheRows declares it.
-std::vector<Args::Tensor> cache_tensors(const Call& c);
+/// The dtype in which codes are seen; raw ones of 4 bits two by two, as e4m3.
+DType code_dtype(const CacheLayout& layout, bool is_raw);
+struct CacheViews {
+  bool is_raw = false;
+  std::string prefix = "";  // of the names in the kernel
+};
+/// Views the cache as CacheBytes declares it.
+std::vector<Args::Tensor> cache_tensors(const Call& c, const std::string& prefix = "",
+                                        const CacheViews& views = {});
 
 }  // namespace tessera::kernels::serving

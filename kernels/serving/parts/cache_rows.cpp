@@ -4,8 +4,6 @@
 #include <limits>
 #include <string>
 
-#include "kernels/checks/value_check.h"
-
 namespace tessera::kernels::serving {
 
 using namespace dsl;
@@ -46,46 +44,10 @@ void load_lane(Builder& k, const Ref& row, int64_t channels, int64_t width, cons
 }
 
 CacheRows::CacheRows(Builder& k, CacheKind kind, int64_t channels, bool is_output)
-    : k_(k), kind_(kind), layout_(cache_layout(kind)), channels_(channels) {
-  blocks_ = k.dim("cache_blocks");
-  const auto view = [&](const std::string& name, DType dtype, int64_t run) {
-    const DimOptions apart{.multiple_of = 8 * layout_.stride_multiple / bits(dtype)};
-    const Value columns = k.dim(name + "_columns", {.multiple_of = run});
-    const TensorOptions options{.strides = {k.stride(name + "_stride", apart), 1},
-                                .align = std::max<int64_t>(run * bits(dtype) / 8, 1),
-                                .may_alias = is_output};
-    return is_output ? k.output(name, dtype, {*blocks_, columns}, options)
-                     : k.input(name, dtype, {*blocks_, columns}, options);
-  };
-  codes_ = view("cache", layout_.codes, kLaneChannels);
-  if (layout_.bf16_bytes() > 0) rotated_ = view("cache_rotated", DType::bf16, kLaneChannels);
-  if (layout_.scale_bytes > 0) scales_ = view("cache_scales", layout_.scale, 1);
-  page_size_ = k.scalar("page_size", DType::i32);
-}
-
-CacheRows::Slot CacheRows::slot(const Value& location, const char* tensor) const {
-  const bool is_plain = kind_.format == CacheFormat::bf16;
-  auto block = k_.let("block", is_plain ? location : location / *page_size_);
-  auto fits = k_.let("fits", block < *blocks_);
-  k_.report_unless(fits, out_of_range(tensor));
-  auto offset = is_plain ? i32(0) : k_.let("offset", i32(location - block * *page_size_));
-  return {k_.let("exists", location >= 0 && fits), i32(block), offset};
-}
-
-Value CacheRows::code_column(const Slot& slot) const {
-  return i64(slot.offset) * (layout_.pitch() * 8 / bits(layout_.codes));
-}
-Value CacheRows::bf16_column(const Slot& slot, const Value& column) const {
-  return i64(slot.offset) * (layout_.pitch() / 2) +
-         (column + (layout_.bf16_at() / 2 - layout_.coded));
-}
-Value CacheRows::scale_column(const Slot& slot, const Value& group) const {
-  const int64_t size = bytes(layout_.scale);
-  if (layout_.in_rows()) {
-    return i64(slot.offset) * (layout_.pitch() / size) + (layout_.code_bytes() / size + group);
-  }
-  return layout_.pitch() / size * *page_size_ + layout_.scales() * slot.offset + group;
-}
+    : k_(k),
+      bytes_(k, kind, {.is_output = is_output}),
+      layout_(bytes_.layout()),
+      channels_(channels) {}
 
 void CacheRows::by_part(const Value& column, const std::function<void()>& coded,
                         const std::function<void()>& plain) const {
@@ -93,13 +55,13 @@ void CacheRows::by_part(const Value& column, const std::function<void()>& coded,
     if (channels_ % kWarpChannels == 0) return body();
     k_.if_(column < channels_, body);
   };
-  if (!rotated_) return inside(coded);
+  if (layout_.bf16_bytes() == 0) return inside(coded);
   k_.if_else(column < layout_.coded, coded, [&] { inside(plain); });
 }
 
 void CacheRows::store(const Ref& values, const Value& column, const Slot& slot, bool rounds) const {
   k_.if_(slot.exists, [&] {
-    if (kind_.format != CacheFormat::bf16) {
+    if (layout_.scale_bytes > 0) {
       if (!rounds) return store_codes(values, column, slot);
       auto rounded = k_.local(DType::f32, {kLaneChannels}, "rounded");
       k_.unrolled(kLaneChannels, [&](Value i) { rounded(i) = f32(cast(DType::bf16, values(i))); });
@@ -109,7 +71,7 @@ void CacheRows::store(const Ref& values, const Value& column, const Slot& slot, 
         column,
         [&] {
           k_.vectorized(kLaneChannels, [&](Value i) {
-            (*codes_)(slot.block, column + i).unchecked() = cast(DType::bf16, values(i));
+            bytes_.code(slot, column + i) = cast(DType::bf16, values(i));
           });
         },
         nullptr);
@@ -157,15 +119,12 @@ void CacheRows::store_codes(const Ref& values, const Value& column, const Slot& 
   by_part(
       column,
       [&] {
-        k_.vectorized(kLaneChannels, [&](Value i) {
-          (*codes_)(slot.block, code_column(slot) + column + i).unchecked() =
-              code_of(values(i), scale);
-        });
+        k_.vectorized(kLaneChannels,
+                      [&](Value i) { bytes_.code(slot, column + i) = code_of(values(i), scale); });
       },
       [&] {
         k_.vectorized(kLaneChannels, [&](Value i) {
-          (*rotated_)(slot.block, bf16_column(slot, column) + i).unchecked() =
-              cast(DType::bf16, values(i));
+          bytes_.rotated(slot, column + i) = cast(DType::bf16, values(i));
         });
       });
   auto group = k_.let("group", column / i32(layout_.group));
@@ -177,40 +136,30 @@ void CacheRows::store_codes(const Ref& values, const Value& column, const Slot& 
     if (layout_.scales() * layout_.group > layout_.coded) {
       stored = select(group < i32(layout_.coded / layout_.group), stored, cast(DType::u32, 0));
     }
-    (*scales_)(slot.block, scale_column(slot, group)).unchecked() = cast(layout_.scale, stored);
+    bytes_.scale(slot, group) = cast(layout_.scale, stored);
   });
 }
 
 void CacheRows::load(const Ref& values, const Value& column, const Slot& slot) const {
-  const bool is_plain = kind_.format == CacheFormat::bf16;
-  const auto load_bf16 = [&](const Ref& from, const Value& first) {
+  const auto load_bf16 = [&](const std::function<Ref(const Value&)>& element) {
     auto held = k_.local(DType::bf16, {kLaneChannels}, "held");
-    k_.vectorized(kLaneChannels,
-                  [&](Value i) { held(i) = from(slot.block, first + i).unchecked(); });
+    k_.vectorized(kLaneChannels, [&](Value i) { held(i) = element(column + i); });
     k_.unrolled(kLaneChannels, [&](Value i) { values(i) = f32(held(i)); });
   };
   by_part(
       column,
       [&] {
-        if (is_plain) return load_bf16(*codes_, column);
+        if (layout_.scale_bytes == 0) {
+          return load_bf16([&](const Value& channel) { return bytes_.code(slot, channel); });
+        }
         auto held = k_.local(layout_.codes, {kLaneChannels}, "held");
-        k_.vectorized(kLaneChannels, [&](Value i) {
-          held(i) = (*codes_)(slot.block, code_column(slot) + column + i).unchecked();
-        });
-        auto stored = k_.let(
-            "stored",
-            (*scales_)(slot.block, scale_column(slot, column / i32(layout_.group))).unchecked());
-        const bool is_byte = layout_.scale == DType::u8;
-        auto scale =
-            k_.let("scale",
-                   is_byte ? reinterpret(DType::f32, cast(DType::u32, stored) << 23) : f32(stored));
-        k_.unrolled(kLaneChannels, [&](Value i) {
-          const Value product = f32(held(i)) * scale;
-          const bool is_exact = kind_.format == CacheFormat::index_fp8;
-          values(i) = is_exact ? product : f32(cast(DType::bf16, product));
-        });
+        k_.vectorized(kLaneChannels, [&](Value i) { held(i) = bytes_.code(slot, column + i); });
+        auto stored = k_.let("stored", bytes_.scale(slot, column / i32(layout_.group)));
+        auto scale = k_.let("scale", bytes_.scale_value(stored));
+        k_.unrolled(kLaneChannels,
+                    [&](Value i) { values(i) = f32(bytes_.value_of(held(i), scale)); });
       },
-      [&] { load_bf16(*rotated_, bf16_column(slot, column)); });
+      [&] { load_bf16([&](const Value& channel) { return bytes_.rotated(slot, channel); }); });
 }
 
 }  // namespace tessera::kernels::serving

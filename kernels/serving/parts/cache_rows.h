@@ -4,10 +4,9 @@
 
 #include <cstdint>
 #include <functional>
-#include <optional>
 
 #include "dsl/builder.h"
-#include "kernels/serving/parts/cache_format.h"
+#include "kernels/serving/parts/cache_bytes.h"
 
 namespace tessera::kernels::serving {
 
@@ -38,19 +37,19 @@ EntryPart entry_part(dsl::Builder& k, const EntryWarps& warps, const dsl::Value&
 void load_lane(dsl::Builder& k, const dsl::Ref& row, int64_t channels, int64_t width,
                const dsl::Value& column, const dsl::Ref& values);
 
-/// Tensors: cache, as codes and the other parts of its format. Scalar: page_size.
+/// The entries of CacheBytes, by warps.
 class CacheRows {
  public:
   /// `is_output`: entries are stored, else loaded.
   CacheRows(dsl::Builder& k, CacheKind kind, int64_t channels, bool is_output);
 
-  const dsl::Value& page_size() const { return *page_size_; }
+  const dsl::Value& page_size() const { return bytes_.page_size(); }
 
-  struct Slot {
-    dsl::Value exists, block, offset;
-  };
+  using Slot = CacheBytes::Slot;
   /// The slot of a location, i32 or i64; one beyond the cache is reported as a value of `tensor`.
-  Slot slot(const dsl::Value& location, const char* tensor) const;
+  Slot slot(const dsl::Value& location, const char* tensor) const {
+    return bytes_.slot(location, tensor);
+  }
 
   /// Stores `values`, f32 [4] of each lane of the entry's warps, if the slot exists. `rounds`: values are rounded to bf16 before
   /// they are quantised.
@@ -63,19 +62,14 @@ class CacheRows {
   GroupScale scale_of(const dsl::Ref& values) const;
   dsl::Value code_of(const dsl::Value& value, const GroupScale& scale) const;
   void store_codes(const dsl::Ref& values, const dsl::Value& column, const Slot& slot) const;
-  dsl::Value code_column(const Slot& slot) const;  // of the first code, in elements
-  dsl::Value bf16_column(const Slot& slot, const dsl::Value& column) const;
-  dsl::Value scale_column(const Slot& slot, const dsl::Value& group) const;
   /// Runs `coded` for channels with a code and in a plain cache, `plain` for those in bf16, neither beyond the entry.
   void by_part(const dsl::Value& column, const std::function<void()>& coded,
                const std::function<void()>& plain) const;
 
   dsl::Builder& k_;
-  const CacheKind kind_;
+  const CacheBytes bytes_;
   const CacheLayout layout_;
   const int64_t channels_;
-  std::optional<dsl::Ref> codes_, rotated_, scales_;
-  std::optional<dsl::Value> blocks_, page_size_;
 };
 
 }  // namespace tessera::kernels::serving

@@ -66,7 +66,9 @@ bool is_taken(const std::string& op, const std::string& tensor, int64_t value) {
       "mask_indices_by_tp indices",
       "mqa_topk page_table",  // scores decide which pages are looked up: one too large gives -1
       "paged_mqa_topk out_page_table",
-      "sparse_mla_fwd indices",    // one that no key has is none
+      "sparse_mla_fwd indices",  // one that no key has is none
+      "sparse_mla_decode indices",
+      "sparse_mla_decode extra_indices",
       "sparse_mqa_logits blocks",  // -inf where there is no key
       "sparse_mqa_topk blocks",
       "sparse_mqa_topk out_page_table",

@@ -152,6 +152,7 @@ const std::map<std::string, std::vector<OpCase> (*)()> kCases = {
     {"mla_decode", mla_decode_cases},
     {"mla_combine", mla_combine_cases},
     {"sparse_mla_fwd", sparse_mla_fwd_cases},
+    {"sparse_mla_decode", sparse_mla_decode_cases},
     {"causal_conv1d_fwd", causal_conv1d_fwd_cases},
     {"causal_conv1d_update", causal_conv1d_update_cases},
     {"rmsnorm_gated_fwd", rmsnorm_gated_fwd_cases},

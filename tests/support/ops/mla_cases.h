@@ -26,6 +26,20 @@ struct ChosenSize {
 /// Lengths around blocks, indices that are none or repeated, heads around tiles, sinks, scales, values out of range.
 std::vector<OpCase> sparse_mla_fwd_cases();
 
+/// Tokens of sparse_mla_decode, and their lists in caches of so many entries.
+struct ListedSize {
+  std::string format;
+  int64_t requests, tokens, heads, count, page_size;
+  std::string extra_format = "";
+  int64_t extra_count = 0, extra_page_size = 64;
+  bool in_rows = false;
+  int64_t keys = 40;
+};
+OpCase normal_listed(const std::string& label, const ListedSize& size);
+/// Every format in its orders, one list and two, pages of any size, lengths around blocks, parts, sinks, scales, values out of
+/// range.
+std::vector<OpCase> sparse_mla_decode_cases();
+
 /// Parts that are there and not, sinks, special values.
 std::vector<OpCase> mla_combine_cases();
 

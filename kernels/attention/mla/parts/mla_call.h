@@ -3,6 +3,7 @@
 
 #include "kernels/attention/mla/parts/mla_kernel.h"
 #include "kernels/signature/call.h"
+#include "kernels/signature/launches.h"
 
 namespace tessera::kernels::attention {
 
@@ -10,10 +11,15 @@ namespace tessera::kernels::attention {
 /// stands.
 void choose_form(MlaSpec& s, int64_t rows, Device device);
 
+/// Adds the tensors of `parts` parts, which lie in the workspace: outputs, maxima and sums, as mla_combine takes them.
+void add_parts(const Call& c, int64_t parts, Args& args);
+
 /// The factor of scores before the exponential of base 2: sm_scale * log2 e, in double.
 double latent_factor_of(const Call& c);
 /// Requires a scale that makes sense. Errors: argument.
 void require_latent_scale(const Call& c);
+/// Requires scales q_scale, if given, that make sense: the kernels give NaN for the rows of others. Errors: argument.
+void require_query_scales(const Call& c);
 /// The elements that all rows begin at multiples of.
 int32_t vector_of_rows(const TensorView& view);
 

@@ -6,9 +6,8 @@
 #include <limits>
 #include <optional>
 
-#include "kernels/attention/mla/parts/mla_kernel.h"
+#include "kernels/attention/mla/parts/mla_lists.h"
 #include "kernels/attention/parts/online_softmax.h"
-#include "kernels/attention/parts/request_parts.h"
 
 namespace tessera::kernels::attention {
 namespace {
@@ -83,11 +82,14 @@ ir::Kernel build_mla_combine(const CombineSpec& s) {
   dsl::Builder k("mla_combine");
   const bool has_requests = s.has_requests != 0;
   const DType dtype = s.is_f32 != 0 ? kF32 : DType::bf16;
-  std::optional<Value> batch, tokens, heads, part_len, cache_rows;
+  std::optional<Value> batch, tokens, heads, part_len;
+  std::optional<ListLengths> keys;
   auto rows = k.dim("R");  // its own: B * n * h may wrap for all that the kernel knows
   if (has_requests) {
     batch = k.dim("B"), tokens = k.dim("n"), heads = k.dim("h");
-    part_len = k.scalar("part_len", kI32), cache_rows = k.scalar("cache_rows", kI32);
+    part_len = k.scalar("part_len", kI32);
+    keys = ListLengths{k.scalar("cache_rows", kI32), {}, {}, {}};
+    if (s.has_extra != 0) keys->extra_columns = k.scalar("extra_rows", kI32);
   } else {
     heads = k.scalar("num_heads", kI32);
   }
@@ -95,9 +97,12 @@ ir::Kernel build_mla_combine(const CombineSpec& s) {
   auto partial = k.input("partial", kF32, {count, rows, kLatentValueWidth}, {.align = 16});
   auto maxima = k.input("partial_max", kF32, {count, rows}, {.align = 4});
   auto sums = k.input("partial_sum", kF32, {count, rows}, {.align = 4});
-  std::optional<Ref> sink, lengths;
+  std::optional<Ref> sink;
   if (s.has_sink != 0) sink = k.input("attn_sink", kF32, {*heads}, {.align = 4});
-  if (has_requests) lengths = k.input("lengths", kI32, {*batch}, {.align = 4});
+  if (s.has_lengths != 0) keys->lengths = k.input("lengths", kI32, {*batch}, {.align = 4});
+  if (s.has_extra_lengths != 0) {
+    keys->extra_lengths = k.input("extra_length", kI32, {*batch}, {.align = 4});
+  }
   auto out = k.output("out", dtype, {rows, kLatentValueWidth}, {.align = 16});
   auto lse = has_requests ? k.output("lse", kF32, {*batch, *heads, *tokens}, {.align = 4})
                           : k.output("lse", kF32, {rows}, {.align = 4});
@@ -129,9 +134,8 @@ ir::Kernel build_mla_combine(const CombineSpec& s) {
   }
   auto of_heads = k.let("of_heads", row / *heads);
   auto token = k.let("token", of_heads % *tokens), request = k.let("request", of_heads / *tokens);
-  Value given = (*lengths)(request);
-  const DecodeRequest r{k.let("length", min(max(given, 0), *cache_rows)), *tokens, std::nullopt,
-                        *part_len, s.is_causal != 0};
+  const DecodeRequest r{keys->places(k, request, false), *tokens, std::nullopt, *part_len,
+                        s.is_causal != 0};
   k.if_(r.end_part() > 1, [&] {
     auto parts_of_row = k.let("parts_of_row", (r.end(token) + r.part_keys - 1) / r.part_keys);
     combine(parts_of_row, lse(request, head, token));

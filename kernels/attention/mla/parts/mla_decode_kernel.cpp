@@ -1,5 +1,6 @@
 // Latent attention of a few tokens over a paged cache: all heads share one key of 576 or 512 channels, of which the first 512
 // are the value. For sparse_mla_fwd each token is a request, whose pages of one row are the entries that its indices choose.
+// For sparse_mla_decode `load` makes keys of the bytes of a quantised cache (mla_listed_keys.cpp).
 //
 // Blocks walk items of work (paged_items.h): a part of one request for one tile of rows, which are the queries of its
 // tokens and heads. So a key is loaded once for all heads, and once for both products. Three roles share an item:
@@ -121,7 +122,7 @@ void load_item(MlaTensors& t, MlaRings& to, const PagedPlace& at) {
   dsl::Builder& k = t.k;
   k.serial(at.first, at.end, [&](Value j) {
     to.keys.fill([&] {
-      const auto gather = [&] { load_rows(t, at, t.cache, j, to.key_tile); };
+      const auto gather = [&] { load_rows(t, at, *t.cache, j, to.key_tile); };
       if (t.spec.by_engine == 0) {
         gather();
       } else {
@@ -131,7 +132,7 @@ void load_item(MlaTensors& t, MlaRings& to, const PagedPlace& at) {
         k.if_else(
             key + kLatentKeys <= at.length,
             [&] {
-              k.copy(t.cache(page, dsl::Builder::all, 0)
+              k.copy((*t.cache)(page, dsl::Builder::all, 0)
                          .tile({key % t.page_size, 0}, {kLatentKeys, t.spec.width}),
                      to.key_tile, {.engine = ir::Engine::tensor});
             },
@@ -147,9 +148,9 @@ void load_item(MlaTensors& t, MlaRings& to, const PagedPlace& at) {
 ir::Kernel build_mla_decode(const MlaSpec& spec) {
   MlaTensors t(spec);
   dsl::Builder& k = t.k;
-  auto most = t.batch * t.of_part() * ceil_div(t.columns * t.page_size, kLatentKeys);
+  auto most = t.batch * t.of_part() * ceil_div(t.most_keys(), kLatentKeys);
   auto blocks = min(most, k.device_blocks());
-  auto at = k.launch({blocks}, {.threads = (kScoreWarps + t.value_warps() + kLoadWarps) * 32});
+  auto at = k.launch({blocks}, {.threads = (kScoreWarps + t.value_warps() + t.load_warps()) * 32});
   k.assume(t.heads >= 1);
   k.let_next_kernel_start();
   k.wait_for_previous_kernel();
@@ -164,15 +165,30 @@ ir::Kernel build_mla_decode(const MlaSpec& spec) {
     each_item(t, false, [&](const Value& request, const Value& item) { role.run(request, item); });
   };
   const auto load = [&] {
+    if (t.lists) {
+      const auto role = make_listed_load(t, rings);
+      return each_item(t, false,
+                       [&](const Value& request, const Value& item) { role->run(request, item); });
+    }
     PagedPlace place(t);
     each_item(t, false, [&](const Value& request, const Value& item) {
       place.find(request, item);
       load_item(t, rings, place);
     });
   };
-  k.roles({{.name = "scores", .warpgroups = kScoreWarps / 4, .body = scores},
-           {.name = "values", .warpgroups = t.value_warps() / 4, .body = values},
-           {.name = "load", .warpgroups = kLoadWarps / 4, .body = load}});
+  const RoleRegisters registers = t.registers();
+  k.roles({{.name = "scores",
+            .warpgroups = kScoreWarps / 4,
+            .registers = registers.scores,
+            .body = scores},
+           {.name = "values",
+            .warpgroups = t.value_warps() / 4,
+            .registers = registers.values,
+            .body = values},
+           {.name = "load",
+            .warpgroups = t.load_warps() / 4,
+            .registers = registers.load,
+            .body = load}});
   return k.finish();
 }
 

@@ -1,9 +1,10 @@
 #pragma once
-// The kernels of mla_decode, sparse_mla_fwd and mla_combine.
+// The kernels of mla_decode, sparse_mla_fwd, sparse_mla_decode and mla_combine.
 
 #include <cstdint>
 
 #include "dsl/builder.h"
+#include "kernels/serving/parts/cache_format.h"
 
 namespace tessera::kernels::attention {
 
@@ -28,6 +29,9 @@ struct MlaSpec {
   int32_t is_sparse;
   /// 0 or 1. Without lengths all keys of a request count.
   int32_t has_lengths, has_sink, has_q_scale;
+  /// With a format the kernel is that of sparse_mla_decode (mla_lists.h). Bytes of accesses to codes.
+  serving::CacheKind listed, extra;
+  int32_t code_bytes, extra_code_bytes, has_extra_lengths;
   // No bit of the result depends on these.
   MlaForm form;
   int32_t rows;       // queries of a tile: 16; with keys on M also 8 or 32
@@ -35,6 +39,10 @@ struct MlaSpec {
   int32_t p_stages;   // blocks of p on their way
   int32_t by_engine;  // 1: whole blocks by tensor copies; pages have a multiple of 64 rows
 };
+
+inline bool has_lists(const MlaSpec& s) {
+  return s.listed.format != serving::CacheFormat::none;
+}
 
 /// Scalars besides the tensors: c (f32), part_blocks (i32). The cache is [P, ps, 1, width], out [B, n * h, 512]. With
 /// parts the tensors partial, partial_max and partial_sum of mla_combine take those of requests that have several.
@@ -44,11 +52,14 @@ struct CombineSpec {
   int32_t has_sink, is_f32;
   /// 1: rows belong to the requests of mla_decode. Only those with several parts are combined, each of as many as its
   /// request has. 0: all rows, of all parts.
-  int32_t has_requests;
-  int32_t is_causal;
+  int32_t has_requests = 0;
+  int32_t is_causal = 0;
+  /// The lists of a request of sparse_mla_decode. Other requests have lengths alone.
+  int32_t has_lengths = 0, has_extra = 0, has_extra_lengths = 0;
 };
 
-/// Combines the parts of rows. Scalars: with requests part_len and cache_rows (i32), else num_heads (i32).
+/// Combines the parts of rows. Scalars: with requests part_len and cache_rows (i32), with a second list extra_rows (i32);
+/// else num_heads (i32).
 ir::Kernel build_mla_combine(const CombineSpec& spec);
 
 }  // namespace tessera::kernels::attention

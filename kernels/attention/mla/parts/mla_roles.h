@@ -7,17 +7,25 @@
 #include <vector>
 
 #include "kernels/attention/mla/parts/mla_kernel.h"
+#include "kernels/attention/mla/parts/mla_lists.h"
 #include "kernels/attention/parts/paged_items.h"
 
 namespace tessera::kernels::attention {
 
-inline constexpr int kScoreWarps = 4, kLoadWarps = 4;
+inline constexpr int kScoreWarps = 4;
 /// Requests whose items a block sums together: shared memory is scarce.
 inline constexpr int64_t kLatentRequests = 32;
 
+/// Registers of the threads of the roles; 0: as launched.
+struct RoleRegisters {
+  int scores = 0, values = 0, load = 0;
+};
+
 struct MlaTensors : PagedTensors {
   explicit MlaTensors(const MlaSpec& s)
-      : PagedTensors(s.is_sparse != 0 ? "sparse_mla_fwd" : "mla_decode",
+      : PagedTensors(has_lists(s)       ? "sparse_mla_decode"
+                     : s.is_sparse != 0 ? "sparse_mla_fwd"
+                                        : "mla_decode",
                      {.rows = s.rows,
                       .keys = kLatentKeys,
                       .page_size = s.page_size,
@@ -25,19 +33,26 @@ struct MlaTensors : PagedTensors {
                       .has_one_head = true,
                       .has_lengths = s.has_lengths != 0,
                       .may_lack_pages = s.is_sparse != 0,
+                      .has_token_lists = has_lists(s),
                       .requests = kLatentRequests}),
         spec(s),
         c(k.scalar("c", DType::f32)),
         q(input("q", {batch, tokens, heads, s.width}, s.q_vector)),
-        cache(input("cache", {pages, page_size, 1, s.width}, s.cache_vector)),
         out(k.output("out", s.is_f32 != 0 ? DType::f32 : DType::bf16,
                      {batch, tokens * heads, kLatentValueWidth}, {.align = 16})),
         lse(k.output("lse", DType::f32, {batch, heads, tokens}, {.align = 4})) {
+    if (has_lists(s)) {
+      lists.emplace(*this, s);
+    } else {
+      cache = input("cache", {pages, page_size, 1, s.width}, s.cache_vector);
+    }
     if (s.is_sparse != 0) {
       max_logits = k.output("max_logits", DType::f32, {batch, heads}, {.align = 4});
     }
     if (s.has_sink != 0) sink = k.input("attn_sink", DType::f32, {heads}, {.align = 4});
-    if (s.has_q_scale != 0) q_scale = k.input("q_scale", DType::f32, {batch, heads}, {.align = 4});
+    if (s.has_q_scale != 0) {
+      q_scale = k.input("q_scale", DType::f32, {batch, tokens * heads}, {.align = 4});
+    }
     if (s.has_parts == 0) return;
     auto count = k.dim("part_count"), rows = batch * tokens * heads;
     partial = k.output("partial", DType::f32, {count, rows, kLatentValueWidth}, {.align = 16});
@@ -54,8 +69,24 @@ struct MlaTensors : PagedTensors {
     return k.input(name, DType::bf16, extents,
                    {.strides = strides, .align = vector * bytes(DType::bf16)});
   }
+  DecodeRequest request(const dsl::Value& at, bool reports) override {
+    if (!lists) return PagedTensors::request(at, reports);
+    const dsl::Value places = lists->lengths.places(k, at, reports);
+    return {places, tokens, std::nullopt, k.let("part_keys", part_blocks * shape.keys), false};
+  }
+  /// Keys of a request, at most.
+  dsl::Value most_keys() const {
+    return lists ? lists->lengths.most_places() : columns * page_size;
+  }
   /// Without groups of four twelve warps leave 168 registers to a thread; of more each partition would have four.
-  int value_warps() const { return has_keys_on_m() ? 8 : 4; }
+  int value_warps() const { return has_keys_on_m() && !lists ? 8 : 4; }
+  /// Entries of a format are converted, which takes more warps.
+  int load_warps() const { return lists && has_keys_on_m() ? 8 : 4; }
+  /// A thread of `values` has four sums for each row of the tile, one of `load` what it holds of an entry.
+  RoleRegisters registers() const {
+    if (!lists || !has_keys_on_m() || spec.rows < 32) return {};
+    return {128, 208, 88};
+  }
   bool has_keys_on_m() const { return spec.form == MlaForm::keys_on_m; }
   /// A product by the warps of a role, each with columns of its own; or by groups of four.
   dsl::GemmOptions product(int warps) const {
@@ -69,7 +100,9 @@ struct MlaTensors : PagedTensors {
 
   const MlaSpec spec;
   dsl::Value c;
-  dsl::Ref q, cache, out, lse;
+  dsl::Ref q, out, lse;
+  std::optional<dsl::Ref> cache;
+  std::optional<MlaLists> lists;
   std::optional<dsl::Ref> partial, partial_max, partial_sum, max_logits, sink, q_scale;
 };
 
@@ -97,5 +130,13 @@ class MlaScores {
   virtual void run(const dsl::Value& request, const dsl::Value& item) = 0;
 };
 std::unique_ptr<MlaScores> make_scores(MlaTensors& t, MlaRings& rings);
+
+/// The role `load` of sparse_mla_decode.
+class MlaLoad {
+ public:
+  virtual ~MlaLoad() = default;
+  virtual void run(const dsl::Value& request, const dsl::Value& item) = 0;
+};
+std::unique_ptr<MlaLoad> make_listed_load(MlaTensors& t, MlaRings& rings);
 
 }  // namespace tessera::kernels::attention

@@ -7,6 +7,7 @@
 // not matter which one is of the even blocks.
 
 #include <limits>
+#include <optional>
 
 #include "kernels/attention/mla/parts/mla_roles.h"
 #include "kernels/attention/parts/online_softmax.h"
@@ -40,11 +41,12 @@ class ScoresOfItems final : public MlaScores {
         scores_(tensors.has_keys_on_m() ? k_.fragment(kF32, {kLatentKeys, rows_}, "scores")
                                         : k_.fragment(kF32, {rows_, kLatentKeys}, "scores")),
         there_(k_.local(kI32, {kKeysOfLane}, "there")),
-        end_(k_.local(kI32, {rows_of_warp_}, "end")),
         c_(k_.local(kF32, {rows_of_warp_}, "c_of_row")),
         top_(k_.local(kF32, {rows_of_warp_}, "top")),
         sum_(k_.local(kF32, {rows_of_warp_}, "sum")),
-        other_sum_(k_.local(kF32, {rows_of_warp_}, "other_sum")) {}
+        other_sum_(k_.local(kF32, {rows_of_warp_}, "other_sum")) {
+    if (!t_.lists) end_ = k_.local(kI32, {rows_of_warp_}, "end");
+  }
 
   void run(const Value& request, const Value& item) override {
     at_.find(request, item);
@@ -129,7 +131,7 @@ class ScoresOfItems final : public MlaScores {
   void start(const DecodeRequest& r) {
     k_.unrolled(rows_of_warp_, [&](Value i) {
       auto of_tile = k_.let("r", row_of_warp(i));
-      end_(i) = end_of(r, of_tile);
+      if (end_) (*end_)(i) = end_of(r, of_tile);
       if (t_.q_scale) c_(i) = factor_of(of_tile);
       top_(i) = kLowest, sum_(i) = 0.0f, other_sum_(i) = 0.0f;
     });
@@ -161,11 +163,16 @@ class ScoresOfItems final : public MlaScores {
     }
     k_.unrolled(rows_of_warp_, [&](Value i) {
       auto r = k_.let("r", row_of_warp(i));
-      Value end = end_(i), top = top_(i), sum = sum_(i), other = other_sum_(i), c = c_of(i);
+      std::vector<Value> is_seen = is_there;
+      if (end_) {
+        Value end = (*end_)(i);
+        for (size_t e = 0; e < keys.size(); ++e) is_seen[e] = is_there[e] && keys[e] < end;
+      }
+      Value top = top_(i), sum = sum_(i), other = other_sum_(i), c = c_of(i);
       std::vector<Value> x, p;
       for (size_t e = 0; e < columns.size(); ++e) {
         Value score = score_tile_(r, columns[e]);
-        x.push_back(k_.let("x", select(is_there[e] && keys[e] < end, score, kLowest)));
+        x.push_back(k_.let("x", select(is_seen[e], score, kLowest)));
       }
       auto high = k_.let("high", k_.warp_max(max(x[0], x[1])));
       const NextTop next(top, k_.let("scaled", top * c), high, c);
@@ -206,7 +213,9 @@ class ScoresOfItems final : public MlaScores {
   PagedPlace at_;
   const int64_t rows_, rows_of_warp_;
   const Ref q_tile_, score_tile_, scores_;
-  const Ref there_, end_, c_, top_, sum_, other_sum_;  // of a lane, of the rows of a warp
+  const Ref there_, c_, top_, sum_, other_sum_;  // of a lane, of the rows of a warp
+  std::optional<Ref>
+      end_;  // behind the keys of a row; with lists each key says whether it is there
 };
 
 }  // namespace
