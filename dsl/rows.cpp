@@ -94,18 +94,25 @@ void Builder::copy_rows(const Rows& rows, const Ref& tile, bool gathers, ir::Cop
       extents,
       [&](const std::vector<Value>& at) {
         std::vector<Arg> place;
-        for (const Value& index : rows.place_(at[0])) place.emplace_back(index, loc);
+        const std::vector<Value> leading = rows.place_(at[0]);
+        for (const Value& index : leading) place.emplace_back(index, loc);
         const size_t free = rows.of().region().order.size();
-        if (place.empty() || place.size() + extents.size() - 1 != free) {
+        const bool gives_column = extents.size() == 2 && place.size() == free && free > 1;
+        if (!gives_column && (place.empty() || place.size() + extents.size() - 1 != free)) {
           refuse(r, rows.of(), loc,
                  fmt::format("{} leading indices, for a tile of {} dimensions",
                              free + 1 - extents.size(), extents.size()),
                  fmt::format("{}", place.size()));
         }
+        // An index of each dimension: the last one is the column of the tensor where the tile begins.
+        if (gives_column) {
+          place.pop_back();
+          place.emplace_back(leading.back() + at[1], loc);
+        }
         std::vector<Arg> of_tile;
         for (size_t d = 0; d < at.size(); ++d) {
           of_tile.emplace_back(at[d], loc);
-          if (d > 0) place.emplace_back(at[d], loc);
+          if (d > 0 && !gives_column) place.emplace_back(at[d], loc);
         }
         const Ref row = rows.of().index(place), element = tile.index(of_tile);
         const Ref& from = gathers ? row : element;

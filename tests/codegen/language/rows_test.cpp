@@ -35,6 +35,40 @@ enum class Space { global, shared, fragment };
 
 }  // namespace
 
+TEST_CASE("an index of each dimension chooses rows from a column on", "[language]") {
+  const bool into_shared = GENERATE(false, true);
+  CAPTURE(into_shared);
+  constexpr int64_t kPart = 16;
+  Builder k("columns_of_rows");
+  auto n = k.dim("n");
+  auto x = k.input("x", DType::bf16, {n, kColumns});
+  auto index = k.input("index", DType::i32, {4 * kChosen});
+  auto y = k.output("y", DType::f32, {4 * kChosen, kColumns + kPart});
+  const auto at = k.launch({4}, {.threads = 64});
+  const Ref tile = into_shared ? k.shared(DType::f32, {kChosen, kPart}, "tile")
+                               : k.fragment(DType::f32, {kChosen, kPart}, "tile");
+  k.serial(0, kColumns / kPart + 1, [&](Value part) {  // the last one is outside
+    const auto place = [&](const Value& r) {
+      Value row = index(at.x * kChosen + r);
+      return std::vector<Value>{row, part * kPart};
+    };
+    k.copy(x.rows(kChosen, place), tile);
+    k.copy(tile, y.tile({at.x * kChosen, part * kPart}, {kChosen, kPart}));
+  });
+  const HostTensor source =
+      tensor_by(DType::bf16, {kRows, kColumns}, [](int64_t i) { return i % 251; });
+  const HostTensor rows = index_of_rows();
+  const HostTensor result(DType::f32, {4 * kChosen, kColumns + kPart});
+  run_kernel(k.finish(), {&source, &rows, &result});
+  int64_t wrong = 0;
+  for (int64_t i = 0; i < result.size(); ++i) {
+    const int64_t row = i / (kColumns + kPart), column = i % (kColumns + kPart);
+    const double want = column < kColumns ? gathered(source, rows, row, column) : 0;
+    wrong += result.value(i) != want;
+  }
+  CHECK(wrong == 0);
+}
+
 TEST_CASE("rows that an index chooses are gathered, and are 0 outside", "[language]") {
   const Space of_index = GENERATE(Space::global, Space::shared, Space::fragment);
   const bool into_shared = GENERATE(false, true);
