@@ -161,6 +161,8 @@ void Builder::scan(ir::Op op, const Ref& from, const Ref& to, Axis axis, ScanOpt
   const Ref total = var(dtype, 0, "total", loc);
   const auto element = [&](int64_t i) { return first + i; };
   for (int64_t i = 0; i < run; ++i) {
+    // Else a thread would keep the value of the scan before, in a loop, in a register.
+    own(i) = number(0);
     if_(
         element(i) < length,
         [&] {
