@@ -40,6 +40,7 @@ class RoleCheck {
     const Role* role = nullptr;  // null = all threads
     SourceLoc loc;
     bool writes = false;
+    bool by_author = false;  // in manual_sync: the author orders it
   };
   struct Turns {
     const Role* role = nullptr;
@@ -116,7 +117,7 @@ class RoleCheck {
       if (ring != ring_of_.end()) {
         check_turn(storage, ring->second, writes, stmt.loc);
       } else if (storage.space == ir::Space::shared || storage.space == ir::Space::fragment) {
-        check_owner(storage, {role_, stmt.loc, writes});
+        check_owner(storage, {role_, stmt.loc, writes, stmt.manual_sync});
         if (role_ != nullptr && storage.space == ir::Space::fragment) check_fits(storage);
       }
     }
@@ -155,6 +156,7 @@ class RoleCheck {
       // All roles see what was stored before them.
       const bool before = other.role == nullptr || use.role == nullptr;
       if (!is_fragment && (before || !(use.writes || other.writes))) continue;
+      if (!is_fragment && use.by_author && other.by_author) continue;
       fail(
           "SHARED_BETWEEN_ROLES",
           fmt::format(
@@ -162,10 +164,13 @@ class RoleCheck {
               other.role == nullptr ? "all threads" : fmt::format("role '{}'", other.role->name)),
           use.loc, is_fragment ? "a fragment of one role" : "one role, or reads alone",
           use.writes ? "written here" : "read here",
-          is_fragment ? "declare one in each role" : "put it into a ring", other.loc);
+          is_fragment
+              ? "declare one in each role"
+              : "put it into a ring, or order its uses by rings and put all into k.manual_sync",
+          other.loc);
     }
     for (Use& known : uses) {
-      if (known.role != use.role) continue;
+      if (known.role != use.role || known.by_author != use.by_author) continue;
       if (use.writes && !known.writes) known = use;
       return;
     }
@@ -263,7 +268,7 @@ class RoleCheck {
 
   const ir::Kernel& kernel_;
   std::map<int, int> ring_of_;            // by id of a tile
-  std::map<int, std::vector<Use>> uses_;  // by id of the storage, one for each role
+  std::map<int, std::vector<Use>> uses_;  // by id of the storage, up to two for each role
   std::vector<RingUse> rings_;
   std::vector<const ir::RingTurn*> turns_;  // around the statement
   const Role* role_ = nullptr;

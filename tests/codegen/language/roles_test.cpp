@@ -105,6 +105,64 @@ TEST_CASE("a ring hands each fill to the takes, whatever the stages and the engi
   check_sums({.stages = 3, .add_warps = 1, .takers = 2}, 5);
 }
 
+namespace {
+
+/// out = x, row by row through a shared tile that both roles use and the turns of a ring order. With a stage more than
+/// the tile has, or a use outside of manual_sync, they do not.
+ir::Kernel handed_over(int stages, bool by_hand) {
+  Builder k("handed_over");
+  auto x = k.input("x", kF32, {4, kColumns}), out = k.output("out", kF32, {4, kColumns});
+  k.launch({1}, {.threads = 128});
+  auto ring = k.ring({.stages = stages});
+  auto row = ring.shared(DType::i32, {1}, "row");
+  auto tile = k.shared(kF32, {kColumns}, "tile");
+  const auto ordered = [&](const std::function<void()>& body) {
+    by_hand ? k.manual_sync(body) : body();
+  };
+  const auto load = [&] {
+    k.serial(0, 4, [&](Value i) {
+      ring.fill([&] {
+        k.parallel({1}, [&](Value one) { row(one) = i; });
+        k.manual_sync([&] {
+          k.parallel({kColumns}, [&](Value j) { tile(kColumns - 1 - j) = x(i, kColumns - 1 - j); });
+        });
+      });
+    });
+  };
+  const auto store = [&] {
+    k.serial(0, 4, [&](Value) {
+      ring.take([&] {
+        ordered([&] { k.parallel({kColumns}, [&](Value j) { out(row(0), j) = tile(j); }); });
+      });
+    });
+  };
+  k.roles(
+      {{.name = "load", .warps = 2, .body = load}, {.name = "store", .warps = 2, .body = store}});
+  return k.finish();
+}
+
+std::string fate_of(const ir::Kernel& kernel) {
+  const HostTensor x = test::iota(kF32, {4, kColumns}), out(kF32, {4, kColumns});
+  const std::string error = error_of([&] {
+    test::run_on_executor(kernel, {x.view(), out.view()});
+  });
+  return error.empty() && test::values_of(x) != test::values_of(out) ? "wrong values" : error;
+}
+
+}  // namespace
+
+TEST_CASE("roles share a tile whose uses the author orders by a ring, in manual_sync",
+          "[language][roles]") {
+  CHECK(fate_of(handed_over(1, true)).empty());
+  const HostTensor x = test::iota(kF32, {4, kColumns}), out(kF32, {4, kColumns});
+  test::run_kernel(handed_over(1, true), {&x, &out});
+  CHECK(test::values_of(x) == test::values_of(out));
+  // A fill does not wait for the last take, so the tile is written too early.
+  CHECK(fate_of(handed_over(2, true)).find("[RACE]") != std::string::npos);
+  CHECK(error_of([] { codegen::lower(handed_over(1, false)); }).find("[SHARED_BETWEEN_ROLES]") !=
+        std::string::npos);
+}
+
 TEST_CASE("two rings in one loop, one filled every second round, keep their own stages",
           "[language][roles]") {
   Builder k("two_rings");
