@@ -5,7 +5,7 @@
 // there. `empty` ends one when all warps of all roles that take have read: of all blocks of the cluster if a fill
 // copies into all of them, since a block then fills when all can be filled. Use n of a stage, counted from 0,
 // waits for phase n of `full` in a take, and for phase n - 1 of `empty` in a fill. Each role counts its own
-// turns, in two registers for each ring.
+// turns, in two registers for each ring; in one where there is one stage.
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -226,13 +226,16 @@ void TileLowering::lower(const ir::Roles& roles, SourceLoc loc) {
     lowered.body = nested([&] {
       for (size_t i = 0; i < rings_.size(); ++i) {
         if (!rings_[i].full) continue;
-        const auto stage = std::make_shared<Array>(
-            *new_registers(fmt::format("stage_{}", i), DType::i32, 1, kernel_.rings[i].loc));
-        stage->ring_part = Array::RingPart::stage;
-        rings_[i].stage = stage;
+        rings_[i].stage = nullptr;
+        if (kernel_.rings[i].stages > 1) {
+          const auto stage = std::make_shared<Array>(
+              *new_registers(fmt::format("stage_{}", i), DType::i32, 1, kernel_.rings[i].loc));
+          stage->ring_part = Array::RingPart::stage;
+          rings_[i].stage = stage;
+          emit({Declare{rings_[i].stage, true}, loc});
+        }
         rings_[i].round =
             new_registers(fmt::format("round_{}", i), DType::i32, 1, kernel_.rings[i].loc);
-        emit({Declare{rings_[i].stage, true}, loc});
         emit({Declare{rings_[i].round, true}, loc});
       }
       lower_body(role.body);
@@ -257,7 +260,9 @@ void TileLowering::lower(const ir::RingTurn& turn, SourceLoc loc) {
   RingState& ring = rings_[static_cast<size_t>(turn.ring)];
   emit({Comment{fmt::format("{} ring {}", turn.fills ? "fill" : "take", turn.ring)}, loc});
   const VarRef round = new_var("round", DType::i32, ir::VarKind::value, ir::index(0));
-  const Expr stage = ir::var(read_counter(ring.stage, turn.stage, loc));
+  // A single stage needs no counter.
+  if (!ring.stage) emit({Let{turn.stage, ir::index(0)}, loc});
+  const Expr stage = ir::var(ring.stage ? read_counter(ring.stage, turn.stage, loc) : turn.stage);
   const Expr rounds = ir::var(read_counter(ring.round, round, loc));
   const auto wait = [&](MbarrierWait node) {
     // Its mark is the last one: codegen/lower.cpp.
@@ -268,6 +273,8 @@ void TileLowering::lower(const ir::RingTurn& turn, SourceLoc loc) {
   };
   if (turn.fills) {
     wait({element(ring.empty, stage), rounds - ir::index(1), ring.blocks > 1});
+    // Before the copy engine writes where the thread itself has written in an earlier turn.
+    if (ring.fences_fills) emit({Fence{Fence::Of::shared}, loc});
     ring.filled = element(ring.full, stage);
   } else {
     wait({element(ring.full, stage), rounds});
@@ -276,21 +283,21 @@ void TileLowering::lower(const ir::RingTurn& turn, SourceLoc loc) {
   }
   lower_body(turn.body);
   if (turn.fills) {
-    if (ring.fences_fills) emit({Fence{Fence::Of::shared}, loc});
     if (ring.has_pieces) emit({MbarrierArrive{.at = ring.filled, .after_copies = true}, loc});
   }
   emit({MbarrierArrive{.at = element(turn.fills ? ring.full : ring.empty, stage),
                        .of_warp_at = turn.fills ? 1 : ring.blocks},
         loc});
-  const Expr next = stage + ir::index(1);
-  const Expr is_last =
-      ir::binary(ir::Op::eq, next, ir::index(kernel_.rings[static_cast<size_t>(turn.ring)].stages));
   const auto store = [&](const ArrayRef& counter, Expr value) {
     Store node;
     node.to = element(counter, ir::index(0));
     node.value = std::move(value);
     emit({std::move(node), loc});
   };
+  if (!ring.stage) return store(ring.round, rounds + ir::index(1));
+  const Expr next = stage + ir::index(1);
+  const Expr is_last =
+      ir::binary(ir::Op::eq, next, ir::index(kernel_.rings[static_cast<size_t>(turn.ring)].stages));
   store(ring.stage, ir::select(is_last, ir::index(0), next));
   store(ring.round, ir::select(is_last, rounds + ir::index(1), rounds));
 }

@@ -103,7 +103,29 @@ class GroupNumbers {
   bool copies_in_bulk_ = false;  // in a group with a token
 };
 
-/// Each product is awaited behind its commit.
+/// True if another product goes on with the sum of `begin`, after statements from `at` on that need no sum and free no stage.
+bool is_continued(const Body& body, size_t at, const Fence& begin) {
+  for (; at < body.size(); ++at) {
+    const Stmt& stmt = body[at];
+    if (const auto* fence = std::get_if<Fence>(&stmt.node)) {
+      if (fence->of == Fence::Of::shared) continue;
+      return fence->of == Fence::Of::registers && fence->sum.array != nullptr &&
+             fence->sum.array == begin.sum.array && fence->width == begin.width &&
+             ir::equal(fence->sum.base, begin.sum.base);
+    }
+    const auto* const load = std::get_if<Load>(&stmt.node);
+    const bool is_counter = load != nullptr && load->from.array->space == ArraySpace::registers &&
+                            load->from.array != begin.sum.array;
+    if (!is_counter && !std::holds_alternative<Comment>(stmt.node) &&
+        !std::holds_alternative<Let>(stmt.node) &&
+        !std::holds_alternative<MbarrierWait>(stmt.node)) {
+      return false;
+    }
+  }
+  return false;
+}
+
+/// Each product is awaited behind its commit. Products that add to one sum in turn are committed together.
 void await_products(Body& body) {
   Fence begin;
   for (size_t i = 0; i < body.size(); ++i) {
@@ -112,6 +134,11 @@ void await_products(Body& body) {
     if (fence != nullptr && fence->of == Fence::Of::registers) begin = *fence;
     const auto* commit = std::get_if<Commit>(&body[i].node);
     if (commit == nullptr || commit->work != Work::products) continue;
+    if (is_continued(body, i + 1, begin)) {
+      body.erase(body.begin() + static_cast<std::ptrdiff_t>(i));
+      --i;
+      continue;
+    }
     const Stmt wait = {Await{.work = Work::products, .sum = begin.sum, .width = begin.width},
                        body[i].loc, body[i].manual_sync};
     body.insert(body.begin() + static_cast<std::ptrdiff_t>(++i), wait);

@@ -143,8 +143,11 @@ class WaitSinker {
     return is_of_product(stmt) || std::holds_alternative<MbarrierWait>(stmt.node);
   }
   static bool may_pass(const Stmt& stmt, const End& end) {
+    const auto* const mma = std::get_if<Mma>(&stmt.node);
     bool uses_registers = false;
     for_each_array(stmt, [&](const ArrayRef& array) {
+      // Products may read one left operand.
+      if (mma != nullptr && mma->is_of_group() && array != mma->c.array) return;
       const auto& of_product = end.registers;
       uses_registers = uses_registers || std::find(of_product.begin(), of_product.end(),
                                                    array.get()) != of_product.end();

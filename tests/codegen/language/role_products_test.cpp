@@ -137,6 +137,86 @@ TEST_CASE("a product by roles has the bits of one without", "[language][roles][g
   }
 }
 
+TEST_CASE("pieces and tensor copies take turns in one stage of a ring", "[language][roles][gemm]") {
+  Product p("in_turns", 384);
+  Builder& k = p.k;
+  auto ring = k.ring({.stages = 1});
+  auto a_tile = ring.shared(kBf16, {kRows, kStep}, "a_tile");
+  auto b_tile = ring.shared(kBf16, {kColumns, kStep}, "b_tile");
+  const auto load = [&] {
+    k.serial(0, p.steps(), [&](Value s) {
+      ring.fill([&] {
+        const auto by = [&](ir::Engine engine) {
+          k.copy(p.tile_of_a(s), a_tile, {.engine = engine});
+          k.copy(p.tile_of_b(s), b_tile, {.engine = engine});
+        };
+        k.if_else(
+            s % 2 == 0, [&] { by(ir::Engine::pieces); }, [&] { by(ir::Engine::tensor); });
+      });
+    });
+  };
+  const auto multiply = [&] {
+    auto sum = k.fragment(kF32, {kRows, kColumns}, "sum");
+    k.fill(sum, 0.0f);
+    k.serial(0, p.steps(),
+             [&](Value) { ring.take([&] { k.gemm(a_tile, b_tile.transposed(), sum); }); });
+    k.copy(sum, *p.c);
+  };
+  k.roles({{.name = "multiply", .warpgroups = 2, .registers = 232, .body = multiply},
+           {.name = "load", .warpgroups = 1, .registers = 40, .body = load}});
+  const codegen::Program program = codegen::lower(k.finish(), sm_90a());
+  const Operands from(448);
+  CHECK(run(program, from).raw() == run(codegen::lower(without_roles(), sm_90a()), from).raw());
+}
+
+TEST_CASE("products of the pieces of a step are one group", "[language][roles][gemm]") {
+  Product p("of_pieces", 384);
+  Builder& k = p.k;
+  constexpr int64_t kPiece = kStep / 2;
+  std::vector<dsl::Ring> rings;
+  std::vector<dsl::Ref> a_tiles, b_tiles;
+  for (int i = 0; i < 2; ++i) {
+    rings.push_back(k.ring({.stages = 1}));
+    a_tiles.push_back(rings.back().shared(kBf16, {kRows, kPiece}, "a_tile"));
+    b_tiles.push_back(rings.back().shared(kBf16, {kColumns, kPiece}, "b_tile"));
+  }
+  const auto load = [&] {
+    k.serial(0, p.steps(), [&](Value s) {
+      for (size_t i = 0; i < 2; ++i) {
+        const Value from = s * kStep + static_cast<int64_t>(i) * kPiece;
+        rings[i].fill([&] {
+          const dsl::CopyOptions options = {.engine = ir::Engine::tensor};
+          k.copy(p.a->tile({0, from}, {kRows, kPiece}), a_tiles[i], options);
+          k.copy(p.b->tile({0, from}, {kColumns, kPiece}), b_tiles[i], options);
+        });
+      }
+    });
+  };
+  const auto multiply = [&] {
+    auto sum = k.fragment(kF32, {kRows, kColumns}, "sum");
+    k.fill(sum, 0.0f);
+    const auto add = [&](size_t i) { k.gemm(a_tiles[i], b_tiles[i].transposed(), sum); };
+    k.serial(0, p.steps(), [&](Value) {
+      rings[0].take([&] {
+        add(0);
+        rings[1].take([&] { add(1); });
+      });
+    });
+    k.copy(sum, *p.c);
+  };
+  k.roles({{.name = "multiply", .warpgroups = 2, .registers = 232, .body = multiply},
+           {.name = "load", .warpgroups = 1, .registers = 40, .body = load}});
+  const codegen::Program program = codegen::lower(k.finish(), sm_90a());
+  int groups = 0;
+  codegen::walk(program.body, [&](const codegen::Stmt& stmt) {
+    const auto* commit = std::get_if<codegen::Commit>(&stmt.node);
+    groups += commit != nullptr && commit->work == codegen::Work::products;
+  });
+  CHECK(groups == 1);
+  const Operands from(448);
+  CHECK(run(program, from).raw() == run(codegen::lower(without_roles(), sm_90a()), from).raw());
+}
+
 TEST_CASE("a ring of tiles too narrow for asynchronous copies is filled",
           "[language][roles][gemm]") {
   Builder k("narrow_ring");
