@@ -30,8 +30,9 @@ namespace {
 constexpr int64_t kPart = 64, kValueWidth = 512;
 constexpr double kScale = 1.0 / 24, kLog2E = 1.4426950408889634;
 
-/// Both kernels with the sums of the tensor cores, for parts of 64 keys, causal.
-HostTensors run_kernels(const HostTensors& in, const MlaSpec& form, const char* target) {
+/// Both kernels with the sums of the tensor cores, for parts of `part` keys, causal.
+HostTensors run_kernels(const HostTensors& in, const MlaSpec& form, const char* target,
+                        int64_t part = kPart) {
   const HostTensor &q = in.at("q"), &cache = in.at("cache"), &table = in.at("page_table");
   const int64_t requests = q.shape()[0], tokens = q.shape()[1], heads = q.shape()[2];
   const int64_t pages = cache.shape()[0], page_size = cache.shape()[1], columns = table.shape()[1];
@@ -40,7 +41,7 @@ HostTensors run_kernels(const HostTensors& in, const MlaSpec& form, const char* 
   s.q_vector = s.cache_vector = 8, s.is_causal = s.has_parts = 1;
   HostTensor out(DType::bf16, {requests, tokens * heads, kValueWidth});
   HostTensor lse(DType::f32, {requests, heads, tokens});
-  const int64_t count = (columns * page_size + kPart - 1) / kPart;
+  const int64_t count = (columns * page_size + part - 1) / part;
   HostTensor partial(DType::f32, {count, rows, kValueWidth});
   HostTensor maxima(DType::f32, {count, rows}), sums(DType::f32, {count, rows});
   NamedArguments given;
@@ -57,10 +58,10 @@ HostTensors run_kernels(const HostTensors& in, const MlaSpec& form, const char* 
                 {"ps", page_size},
                 {"Q", columns},
                 {"of_table", columns},
-                {"part_blocks", kPart / 64},
+                {"part_blocks", part / 64},
                 {"R", requests * tokens * heads},
                 {"part_count", count},
-                {"part_len", kPart},
+                {"part_len", part},
                 {"cache_rows", columns * page_size},
                 {"q_of_request", tokens * heads * width},
                 {"q_of_row", heads * width},
@@ -83,12 +84,13 @@ MlaSpec form_of(MlaForm form, int32_t rows, int32_t page_size, bool by_engine = 
   s.width = 576, s.has_lengths = 1;
   s.by_engine = by_engine ? 1 : 0;
   s.stages = form == MlaForm::plain ? 1 : 2;
+  if (form == MlaForm::two_groups) s.stages = 2;
   s.p_stages = form == MlaForm::keys_on_m ? 2 : 1;
   return s;
 }
 
-Params causal_parts() {
-  return {{"sm_scale", kScale}, {"split_len", kPart}, {"causal", true}};
+Params causal_parts(int64_t part = kPart) {
+  return {{"sm_scale", kScale}, {"split_len", part}, {"causal", true}};
 }
 
 bool same_bits(const HostTensors& want, const HostTensors& got) {
@@ -220,6 +222,21 @@ TEST_CASE("mla_decode has the bits of its definition, whatever form and target (
   CHECK(same_bits(want, run_kernels(in, form_of(MlaForm::keys_on_m, 8, 64), "sm_90a")));
   CHECK(same_bits(want, run_kernels(in, form_of(MlaForm::keys_on_m, 16, 64, true), "sm_90a")));
   CHECK(same_bits(want, run_kernels(in, form_of(MlaForm::keys_on_m, 32, 64, true), "sm_90a")));
+}
+
+TEST_CASE("two groups have the bits of one, however many blocks they share (A34)",
+          "[attention][mla]") {
+  const HostTensors in =
+      normal_latent("", {2, 40, 64, {300, 0, 1, 63, 64, 65, 128, 129, 192}}).inputs;
+  for (const int64_t part : {int64_t{64}, int64_t{192}, int64_t{4096}}) {
+    CAPTURE(part);
+    const HostTensors want = run_kernels(in, form_of(MlaForm::plain, 16, 64), "sm_90a", part);
+    for (const bool by_engine : {false, true}) {
+      const MlaSpec form = form_of(MlaForm::two_groups, 64, 64, by_engine);
+      CHECK(same_bits(want, run_kernels(in, form, "sm_90a", part)));
+    }
+    if (part == 4096) CHECK(same_bits(want, reference::mla_decode(in, causal_parts(part))));
+  }
 }
 
 TEST_CASE("neither heads, pages nor other requests change bits of mla_decode (A05, A28, A33)",

@@ -78,9 +78,9 @@ attention::MlaSpec spec_of(const Call& c, const Lists& lists) {
     s.has_extra_lengths = c.has("extra_length") ? 1 : 0;
   }
   // Parts are of small batches, where smaller tiles keep more multiprocessors busy.
-  constexpr int64_t kRowsOfParts = 16;
+  constexpr int64_t kRows = 32, kRowsOfParts = 16;
   const int64_t heads = c["h"];
-  attention::choose_form(s, s.has_parts != 0 ? std::min(heads, kRowsOfParts) : heads, c.device());
+  attention::choose_form(s, std::min(heads, s.has_parts != 0 ? kRowsOfParts : kRows), c.device());
   return s;
 }
 

@@ -1,6 +1,7 @@
 #include "kernels/attention/parts/online_softmax.h"
 
 #include <limits>
+#include <utility>
 
 namespace tessera::kernels::attention {
 namespace {
@@ -28,39 +29,42 @@ Value with_sink(const Value& sum, const Value& scaled, const Value& sink) {
   return sum + exp2_approx(fma(sink, kLog2E, -scaled));
 }
 
-OnlineSoftmax::OnlineSoftmax(dsl::Builder& k, DType dtype, int64_t rows, int64_t keys,
-                             int64_t value_width, const Value& c)
+RowSoftmax::RowSoftmax(dsl::Builder& k, DType dtype, int64_t rows, int64_t keys, const Value& c,
+                       std::optional<dsl::Ref> c_of_rows)
     : scores(k.fragment(kF32, {rows, keys}, "scores")),
       p(k.fragment(dtype, {rows, keys}, "p")),
-      out(k.fragment(kF32, {rows, value_width}, "o")),
+      top(k.fragment(kF32, {rows}, "top")),
+      shrink(k.fragment(kF32, {rows}, "shrink")),
       k_(k),
       rows_(rows),
       keys_(keys),
-      c_(c),
-      top_(k.fragment(kF32, {rows}, "top")),
       scaled_(k.fragment(kF32, {rows}, "scaled")),
       high_(k.fragment(kF32, {rows}, "high")),
-      shrink_(k.fragment(kF32, {rows}, "shrink")),
+      c_(c),
+      c_of_rows_(std::move(c_of_rows)),
       sums_(k.fragment(kF32, {rows, 4, 8}, "sums")) {}
 
-void OnlineSoftmax::start() {
-  k_.fill(out, 0.0f), k_.fill(sums_, 0.0f);
-  k_.fill(top_, kLowest), k_.fill(scaled_, kLowest);
+void RowSoftmax::start() {
+  k_.fill(sums_, 0.0f);
+  k_.fill(top, kLowest), k_.fill(scaled_, kLowest);
 }
 
-void OnlineSoftmax::step() {
+void RowSoftmax::find_high() {
   k_.reduce_max(scores, high_, Axis(1));
+}
+
+void RowSoftmax::weigh() {
   k_.parallel({rows_}, [&](Value r) {
     Value high = high_(r),
-          top = top_(r);  // as arguments, compilers would read them in different orders
-    Value scaled = scaled_(r);
-    const NextTop next(top, scaled, high, c_);
-    shrink_(r) = next.shrink;
-    top_(r) = next.top, scaled_(r) = next.scaled, high_(r) = -next.base;
+          before = top(r);  // as arguments, compilers would read them in different orders
+    Value scaled = scaled_(r), c = c_of(r);
+    const NextTop next(before, scaled, high, c);
+    shrink(r) = next.shrink;
+    top(r) = next.top, scaled_(r) = next.scaled, high_(r) = -next.base;
   });
   k_.parallel(scores, [&](Value r, Value j) {
-    Value score = scores(r, j);
-    scores(r, j) = exp2_approx(fma(score, c_, high_(r)));
+    Value score = scores(r, j), c = c_of(r);
+    scores(r, j) = exp2_approx(fma(score, c, high_(r)));
   });
   auto eights = scores.reshape({rows_, keys_ / 8, 8});
   for (int64_t w = 0; w < 4; ++w) {
@@ -68,7 +72,7 @@ void OnlineSoftmax::step() {
       Value sum = sums_(r, w, u);
       for (int64_t j = 2 * w; j < keys_ / 8; j += j % 2 == 0 ? 1 : 7) {
         Value next = eights(r, j, u);
-        sum = j == 2 * w ? fma(sum, shrink_(r), next) : sum + next;
+        sum = j == 2 * w ? fma(sum, shrink(r), next) : sum + next;
       }
       sums_(r, w, u) = sum;
     });
@@ -76,14 +80,26 @@ void OnlineSoftmax::step() {
   k_.parallel(p, [&](Value r, Value j) { p(r, j) = cast(p.dtype(), scores(r, j)); });
 }
 
-void OnlineSoftmax::rescale_out() {
-  k_.parallel(out, [&](Value r, Value d) {
-    Value before = out(r, d);
-    out(r, d) = before * shrink_(r);
+void RowSoftmax::follow(const std::function<Value(const Value& r)>& top_of,
+                        const std::function<Value(const Value& r)>& shrink_of) {
+  k_.parallel({rows_}, [&](Value r) {
+    Value now = top_of(r), factor = shrink_of(r), c = c_of(r);
+    top(r) = now, scaled_(r) = now * c, shrink(r) = factor;
+  });
+  k_.parallel(sums_, [&](Value r, Value w, Value u) {
+    Value sum = sums_(r, w, u);
+    sums_(r, w, u) = sum * shrink(r);
   });
 }
 
-void OnlineSoftmax::finish(const Value& count, const std::function<Value(const Row&)>& divisor) {
+void RowSoftmax::rescale(const dsl::Ref& out, const dsl::Ref& by) {
+  k_.parallel(out, [&](Value r, Value d) {
+    Value before = out(r, d);
+    out(r, d) = before * by(r);
+  });
+}
+
+dsl::Ref RowSoftmax::total() {
   // Classes first, then neighbours at distance 1, 2 and 4.
   auto quarters = k_.fragment(kF32, {rows_, 4}, "quarters");
   auto halves = k_.fragment(kF32, {rows_, 2}, "halves");
@@ -98,10 +114,24 @@ void OnlineSoftmax::finish(const Value& count, const std::function<Value(const R
   });
   k_.reduce_sum(quarters.reshape({rows_, 2, 2}), halves, Axis(2));
   k_.reduce_sum(halves, total, Axis(1));
-  auto &inverse = high_, &empty = shrink_;
+  return total;
+}
+
+OnlineSoftmax::OnlineSoftmax(dsl::Builder& k, DType dtype, int64_t rows, int64_t keys,
+                             int64_t value_width, const Value& c)
+    : RowSoftmax(k, dtype, rows, keys, c), out(k.fragment(kF32, {rows, value_width}, "o")) {}
+
+void OnlineSoftmax::start() {
+  k_.fill(out, 0.0f);
+  RowSoftmax::start();
+}
+
+void OnlineSoftmax::finish(const Value& count, const std::function<Value(const Row&)>& divisor) {
+  const dsl::Ref sum = total();
+  auto &inverse = high_, &empty = shrink;
   k_.parallel({rows_}, [&](Value r) {
-    Value is_empty = (top_(r) == kLowest && total(r) == 0.0f) || r >= count;
-    inverse(r) = 1.0f / divisor({r, total(r), scaled_(r), is_empty});
+    Value is_empty = (top(r) == kLowest && sum(r) == 0.0f) || r >= count;
+    inverse(r) = 1.0f / divisor({r, sum(r), scaled_(r), is_empty});
     empty(r) = f32(is_empty);
   });
   k_.parallel(out, [&](Value r, Value d) {

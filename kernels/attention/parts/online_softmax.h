@@ -7,6 +7,7 @@
 // needs no care: max drops it, but its p is NaN, and so are a sum and all results of the row from then on.
 
 #include <functional>
+#include <optional>
 
 #include "dsl/builder.h"
 
@@ -27,18 +28,52 @@ dsl::Value lse_of(const dsl::Value& sum, const dsl::Value& scaled, const dsl::Va
 /// The sum with that of a sink.
 dsl::Value with_sink(const dsl::Value& sum, const dsl::Value& scaled, const dsl::Value& sink);
 
-class OnlineSoftmax {
+/// The state of the rows of a tile without its output.
+class RowSoftmax {
  public:
-  /// Fragments of `rows` queries by `keys` keys. `c` is scale * log2 e.
-  OnlineSoftmax(dsl::Builder& k, DType dtype, int64_t rows, int64_t keys, int64_t value_width,
-                const dsl::Value& c);
+  /// Fragments of `rows` queries by `keys` keys. `c` is scale * log2 e; or that of each row, a fragment.
+  RowSoftmax(dsl::Builder& k, DType dtype, int64_t rows, int64_t keys, const dsl::Value& c,
+             std::optional<dsl::Ref> c_of_rows = {});
 
   /// Before the first block.
   void start();
-  /// From the scores of a block, -inf where a row does not see the key, to p. `out` stays as it is.
-  void step();
+  /// From the scores of a block, -inf where a row does not see the key, to p.
+  void step() { find_high(), weigh(); }
+  /// The halves of step: the largest score of each row; all that needs the row's maximum so far.
+  void find_high();
+  void weigh();
+  /// Takes a block that others have scored: the maximum of each row after it, and the factor of its sums.
+  void follow(const std::function<dsl::Value(const dsl::Value& r)>& top_of,
+              const std::function<dsl::Value(const dsl::Value& r)>& shrink_of);
+  /// Multiplies each row of a part of the output by its factor.
+  void rescale(const dsl::Ref& out, const dsl::Ref& by);
+  /// The sum of all classes of each row.
+  dsl::Ref total();
+
+  dsl::Ref scores, p;
+  dsl::Ref top, shrink;  // of rows, after the last block
+
+ protected:
+  dsl::Builder& k_;
+  const int64_t rows_, keys_;
+  dsl::Ref scaled_, high_;
+
+ private:
+  dsl::Value c_of(const dsl::Value& r) const { return c_of_rows_ ? (*c_of_rows_)(r).read() : c_; }
+
+  const dsl::Value c_;
+  const std::optional<dsl::Ref> c_of_rows_;
+  dsl::Ref sums_;
+};
+
+class OnlineSoftmax : public RowSoftmax {
+ public:
+  OnlineSoftmax(dsl::Builder& k, DType dtype, int64_t rows, int64_t keys, int64_t value_width,
+                const dsl::Value& c);
+
+  void start();
   /// Before the products of p and values are added to `out`.
-  void rescale_out();
+  void rescale_out() { rescale(out, shrink); }
   /// The sum of row r, and its maximum times c.
   struct Row {
     dsl::Value r, sum, scaled, is_empty;
@@ -47,13 +82,7 @@ class OnlineSoftmax {
   /// empty: 0.
   void finish(const dsl::Value& count, const std::function<dsl::Value(const Row&)>& divisor);
 
-  dsl::Ref scores, p, out;
-
- private:
-  dsl::Builder& k_;
-  const int64_t rows_, keys_;
-  const dsl::Value c_;
-  dsl::Ref top_, scaled_, high_, shrink_, sums_;
+  dsl::Ref out;
 };
 
 }  // namespace tessera::kernels::attention

@@ -144,30 +144,42 @@ std::vector<OpCase> mla_decode_cases() {
   cases.push_back(exact("pages of 256 rows", {1, 8, 256, {130}}, parts_of(64)));
   cases.push_back(exact("more rows than a tile", {3, 24, 64, {70}}, parts_of(64, true)));
   cases.push_back(exact("128 heads", {1, 128, 64, {65}}));
+  cases.push_back(exact("blocks of two groups", {1, 40, 64, {0, 1, 63, 64, 65, 129, 200}}));
+  cases.push_back(exact("parts of two groups", {2, 40, 16, {130, 1, 300}}, parts_of(192, true)));
+  cases.push_back(exact("two groups, pages of seven rows", {1, 64, 7, {150, 20}}, parts_of(128)));
+  cases.push_back(exact("two groups, pages of 128 rows", {1, 48, 128, {200}}, parts_of(64)));
+  cases.push_back(normal_latent("", {1, 64, 64, {200}}));
   LatentSize many{1, 8, 16, {}};
   for (int64_t b = 0; b < 131; ++b) many.lengths.push_back(b % 26 == 0 ? 1 + b % 4 : 0);
   cases.push_back(exact("more requests than a block looks at together", many));
-  OpCase test = exact("f32", {1, 8, 16, {70}}, parts_of(64));
-  test.params["out_dtype"] = std::string("f32");
-  cases.push_back(test);
+  OpCase test;
+  for (const int64_t heads : {8, 64}) {
+    test = exact("f32", {1, heads, 16, {70}}, parts_of(64));
+    test.params["out_dtype"] = std::string("f32");
+    cases.push_back(test);
+  }
   cases.push_back(normal_latent("", {1, 8, 16, {200}}, parts_of(64)));
   cases.push_back(normal_latent("", {1, 32, 64, {130}}));
-  test = exact("pages that do not exist", {2, 8, 16, {100, 40}}, parts_of(64));
-  for (const auto& [column, page] :
-       {std::pair(3, -1.0), std::pair(4, 1000.0), std::pair(8, kNoPage), std::pair(9, -1.0),
-        std::pair(10, -5.0)}) {
-    test.inputs["page_table"].set_value(column, page);
+  for (const int64_t heads : {8, 24}) {
+    test = exact("pages that do not exist", {2, heads, 16, {100, 40}}, parts_of(heads * 8));
+    for (const auto& [column, page] :
+         {std::pair(3, -1.0), std::pair(4, 1000.0), std::pair(8, kNoPage), std::pair(9, -1.0),
+          std::pair(10, -5.0)}) {
+      test.inputs["page_table"].set_value(column, page);
+    }
+    cases.push_back(test);
   }
-  cases.push_back(test);
   test = exact("lengths out of range", {1, 8, 16, {40, 40, 40}});
   test.inputs["lengths"] = tensor_of(DType::i32, {3}, {-1, 40, -2147483648.0});
   cases.push_back(test);
-  test = exact("a key of NaN", {2, 8, 64, {100}}, parts_of(64, true));
-  const auto page = static_cast<int64_t>(test.inputs["page_table"].value(1));
-  for (int64_t i = kValueWidth; i < kWidth; ++i) {
-    test.inputs["cache"].set_value((page * 64 + 35) * kWidth + i, kNan);  // the last key
+  for (const int64_t heads : {8, 24}) {
+    test = exact("a key of NaN", {2, heads, 64, {100}}, parts_of(heads * 8, true));
+    const auto page = static_cast<int64_t>(test.inputs["page_table"].value(1));
+    for (int64_t i = kValueWidth; i < kWidth; ++i) {
+      test.inputs["cache"].set_value((page * 64 + 35) * kWidth + i, kNan);  // the last key
+    }
+    cases.push_back(test);
   }
-  cases.push_back(test);
   cases.push_back(scores_of_minus_infinity(exact("", {1, 8, 16, {70}}), "cache"));
   test = exact("heads before tokens", {3, 8, 16, {70}});
   cases.push_back(strided(std::move(test), "q", {3 * 8 * kWidth, kWidth, 3 * kWidth, 1}));
@@ -304,6 +316,20 @@ std::vector<OpCase> sparse_mla_fwd_cases() {
   for (int64_t i = 140; i < 210; ++i) test.inputs["indices"].set_value(i, i % 2 == 0 ? -1 : 30);
   cases.push_back(test);
   cases.push_back(chosen("48 heads", {2, 48, 512, 9, 20}));
+  for (const int64_t width : {512, 576}) {
+    test = chosen("two groups", {4, 64, width, 50, 200});
+    test.inputs["topk_length"] = tensor_of(DType::i32, {4}, {200, 0, 65, 128});
+    test.inputs["attn_sink"] = tensor_by(DType::f32, {64}, [](int64_t head) {
+      constexpr double kSinks[] = {-1, kInfinity, kNan, -kInfinity, 2};
+      return kSinks[head % 5];
+    });
+    test.inputs["q_scale"] = tensor_by(DType::f32, {4, 64}, [](int64_t i) {
+      constexpr double kScales[] = {1, 2, 4, 1, 0, 2, kNan};
+      return kScales[i % 7];
+    });
+    for (int64_t i = 0; i < 800; i += 7) test.inputs["indices"].set_value(i, i % 2 == 0 ? -1 : 50);
+    cases.push_back(test);
+  }
   cases.push_back(chosen("128 heads", {1, 128, 576, 9, 5}));
   test = chosen("f32", {2, 8, 512, 50, 70});
   test.params["out_dtype"] = std::string("f32");

@@ -101,6 +101,8 @@ CompileLimit compile_limit(const kernels::OpInfo& op) {
   const bool is_fused = op.name.starts_with("swiglu");
   const bool only_moves = op.family == "transpose" || (op.family == "quant" && !is_fused);
   // Several products, and what stands between them.
+  if (op.name.starts_with("mla_") || op.name.starts_with("sparse_mla_"))
+    return {60, 1600};  // two roles that multiply
   if (op.family == "attention" || op.name == "gated_delta_fwd") return {60, 800};
   return only_moves ? CompileLimit{15, 100} : CompileLimit{60, 400};
 }

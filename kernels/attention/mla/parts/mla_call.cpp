@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <string>
@@ -22,9 +21,12 @@ constexpr int64_t kMostRows = 32;  // of a tile with keys on M: shared memory ha
 void choose_form(MlaSpec& s, int64_t rows, Device device) {
   s.form = MlaForm::plain, s.rows = 16, s.by_engine = 0, s.stages = s.p_stages = 1;
   if (!jit::has_wgmma(device)) return;
-  s.form = MlaForm::keys_on_m, s.stages = s.p_stages = 2;
-  s.rows = static_cast<int32_t>(
-      std::min(static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(rows))), kMostRows));
+  if (rows > kMostRows) {
+    s.form = MlaForm::two_groups, s.rows = 64, s.stages = 2;
+  } else {
+    s.form = MlaForm::keys_on_m, s.stages = s.p_stages = 2;
+    s.rows = static_cast<int32_t>(std::bit_ceil(static_cast<uint64_t>(rows)));
+  }
   const bool is_aligned = s.cache_vector == 8;
   s.by_engine = is_aligned && s.page_size > 0 && s.page_size % kLatentKeys == 0 ? 1 : 0;
 }

@@ -17,13 +17,11 @@
 // Keys are on M in the first product, channels of values in the second, so rows are padded to 8, not to 64. Without wgmma rows
 // are on M, in tiles of 16. Bits are equal: an instruction's sums do not depend on the side of an operand.
 //
-// Bound    bytes of the cache: 74 KB of a block take 4060 clocks of an SM at 4.2 TB/s, its products 1230 for 16 rows. With 128
-//          heads four blocks read a request's keys, three of them from the L2 cache.
-// Measured one H200, us: 128 requests of 4096 keys, 16 heads 166 (goal 155), of 1024 keys 58 (43); 128 heads 688 and for two
-//          tokens 1378, of 32768 keys 5478 and 10676 (FlashMLA 233, 432, 1720, 3157 in another run): tiles of 32 rows read
-//          the keys four times. sparse_mla_fwd, 4096 tokens by 2048 keys of 576: 8, 16, 32 heads 2161, 2271, 3233 (1.7 ms for
-//          the gather), 128 12348.
-// Lost     64 rows on M, the sums of `values` in 128 registers of 256 threads, which leave 128 to `scores`: 416 bytes spilled.
+// Up to 32 rows, which is what shared memory has room for; mla_two_groups.cpp takes more.
+//
+// Bound    bytes of the cache: 74 KB of a block take 4060 clocks of an SM at 4.2 TB/s, its products 1230 for 16 rows.
+// Measured one H200, us: 128 requests of 4096 keys, 16 heads 166 (goal 155), of 1024 keys 58 (43). sparse_mla_fwd, 4096 tokens
+//          by 2048 keys of 576: 8, 16, 32 heads 2161, 2271, 3233 (1.7 ms for the gather).
 
 #include <vector>
 
@@ -146,10 +144,10 @@ void load_item(MlaTensors& t, MlaRings& to, const PagedPlace& at) {
 }  // namespace
 
 ir::Kernel build_mla_decode(const MlaSpec& spec) {
+  if (spec.form == MlaForm::two_groups) return build_two_groups(spec);
   MlaTensors t(spec);
   dsl::Builder& k = t.k;
-  auto most = t.batch * t.of_part() * ceil_div(t.most_keys(), kLatentKeys);
-  auto blocks = min(most, k.device_blocks());
+  auto blocks = t.blocks();
   auto at = k.launch({blocks}, {.threads = (kScoreWarps + t.value_warps() + t.load_warps()) * 32});
   k.assume(t.heads >= 1);
   k.let_next_kernel_start();

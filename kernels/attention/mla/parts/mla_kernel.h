@@ -16,6 +16,7 @@ inline constexpr int64_t kLatentKeys = 64;  // of a block: a part of the ops' de
 enum class MlaForm : int32_t {
   plain,      // queries on M, by instructions of one warp
   keys_on_m,  // by wgmma: keys, then channels of values on M
+  two_groups,  // by wgmma: 64 queries on M; one group of four warps for even, one for odd blocks of keys
 };
 
 /// Everything that the generated code of the first kernel depends on.
@@ -34,8 +35,8 @@ struct MlaSpec {
   int32_t code_bytes, extra_code_bytes, has_extra_lengths;
   // No bit of the result depends on these.
   MlaForm form;
-  int32_t rows;       // queries of a tile: 16; with keys on M also 8 or 32
-  int32_t stages;     // blocks of keys on their way
+  int32_t rows;       // queries of a tile: 16; with keys on M also 8 or 32; of two groups 64
+  int32_t stages;     // blocks of keys on their way; of two groups the pieces of a block: 2 or 4
   int32_t p_stages;   // blocks of p on their way
   int32_t by_engine;  // 1: whole blocks by tensor copies; pages have a multiple of 64 rows
 };

@@ -93,6 +93,11 @@ struct MlaTensors : PagedTensors {
     if (has_keys_on_m()) return {.instruction = ir::Instruction::wgmma};
     return {.warp_rows = 1, .warp_columns = warps};
   }
+  /// The blocks of the grid.
+  dsl::Value blocks() {
+    auto most = batch * of_part() * ceil_div(most_keys(), kLatentKeys);
+    return min(most, k.device_blocks());
+  }
   /// A row of the tile in tensors that count all rows.
   dsl::Value row_of_call(const PagedPlace& at, const dsl::Value& r) const {
     return at.request * (tokens * heads) + (at.row + r);
@@ -138,5 +143,8 @@ class MlaLoad {
   virtual void run(const dsl::Value& request, const dsl::Value& item) = 0;
 };
 std::unique_ptr<MlaLoad> make_listed_load(MlaTensors& t, MlaRings& rings);
+
+/// MlaForm::two_groups.
+ir::Kernel build_two_groups(const MlaSpec& spec);
 
 }  // namespace tessera::kernels::attention

@@ -10,8 +10,8 @@
 #include <optional>
 
 #include "kernels/attention/mla/parts/mla_roles.h"
+#include "kernels/attention/mla/parts/mla_rows.h"
 #include "kernels/attention/parts/online_softmax.h"
-#include "kernels/checks/value_check.h"
 
 namespace tessera::kernels::attention {
 namespace {
@@ -23,8 +23,6 @@ constexpr auto kF32 = DType::f32;
 constexpr auto kI32 = DType::i32;
 constexpr auto kBf16 = DType::bf16;
 constexpr float kLowest = -std::numeric_limits<float>::infinity();
-constexpr float kLargest = std::numeric_limits<float>::max();
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr int64_t kLanesOfW = 8, kKeysOfLane = 2;
 
 class ScoresOfItems final : public MlaScores {
@@ -50,7 +48,7 @@ class ScoresOfItems final : public MlaScores {
 
   void run(const Value& request, const Value& item) override {
     at_.find(request, item);
-    copy_queries();
+    copy_queries(t_, at_, q_tile_);
     start(t_.request(request, false));
     k_.serial(at_.first, at_.end, [&](Value j) {
       to_.keys.take([&] { multiply(); });
@@ -60,65 +58,11 @@ class ScoresOfItems final : public MlaScores {
   }
 
  private:
-  void copy_queries() {
-    const Value row = at_.row, count = at_.count, heads = t_.heads;
-    const auto place = [=](const Value& i) {
-      auto of_request = row + i;
-      return std::vector<Value>{select(i < count, of_request / heads, -1), of_request % heads};
-    };
-    k_.copy(t_.q(at_.request).rows(rows_, place), q_tile_);
-  }
-
-  /// The factor of the scores of a row: c, or that times its scale; NaN for a scale that is out of range.
-  Value factor_of(const Value& of_tile) {
-    if (!t_.q_scale) return t_.c;
-    auto factor = k_.var(kF32, 1.0f, "factor_of_row");
-    k_.if_(of_tile < at_.count, [&] {
-      Value scale = (*t_.q_scale)(at_.request, at_.row + of_tile);
-      auto is_sane = k_.let("is_sane", scale > 0.0f && scale <= kLargest);
-      k_.report_unless(is_sane, out_of_range("q_scale"));
-      factor = select(is_sane, t_.c * scale, kNan);
-    });
-    return k_.let("factor", factor);
-  }
-
   /// Gives the output of row r its factor, and writes what else there is of the row. By one thread.
   void finish_row(const Value& r, const Value& total, const Value& top, const Value& factor) {
-    const Value sum = t_.q_scale ? k_.let("sum", select(factor == factor, total, kNan)) : total;
-    auto scaled = k_.let("scaled", top * factor);
-    auto is_empty = k_.let("is_empty", top == kLowest && sum == 0.0f);
-    auto of_request = k_.let("row_of_request", at_.row + r);
-    auto divisor = k_.var(kF32, sum, "divisor");
-    if (t_.sink) {
-      k_.if_(r < at_.count, [&] {
-        Value sink = (*t_.sink)(of_request % t_.heads);
-        divisor = with_sink(sum, scaled, sink);
-      });
-    }
-    Value all = divisor;
-    to_.factor(r) = select(is_empty, -1.0f, 1.0f / all);
-    const auto whole = [&] {
-      auto token = k_.let("token", of_request / t_.heads);
-      auto head = k_.let("head", of_request - token * t_.heads);
-      t_.lse(at_.request, head, token) = lse_of(sum, scaled, is_empty);
-      if (t_.max_logits) {
-        (*t_.max_logits)(at_.request, head) = select(sum == sum, scaled * kLn2, kNan);
-      }
-    };
-    k_.if_(r < at_.count, [&] {
-      if (!t_.partial) return whole();
-      k_.if_else(at_.is_alone, whole, [&] {
-        auto row = k_.let("row_of_call", t_.row_of_call(at_, r));
-        (*t_.partial_max)(at_.part, row) = scaled;
-        (*t_.partial_sum)(at_.part, row) = sum;
-      });
-    });
-  }
-
-  /// The end of the keys that a row of the tile sees.
-  Value end_of(const DecodeRequest& r, const Value& of_tile) {
-    auto seen = k_.let("seen", r.end((at_.row + of_tile) / t_.heads));
-    return select(of_tile < at_.count, seen, 0);
+    const MlaRowEnd row = end_row(t_, r, total, top, factor);
+    to_.factor(r) = factor_of_output(t_, at_, row);
+    write_statistics(t_, at_, row);
   }
 
   Value c_of(const Value& i) const { return t_.q_scale ? c_(i).read() : t_.c; }
@@ -131,8 +75,8 @@ class ScoresOfItems final : public MlaScores {
   void start(const DecodeRequest& r) {
     k_.unrolled(rows_of_warp_, [&](Value i) {
       auto of_tile = k_.let("r", row_of_warp(i));
-      if (end_) (*end_)(i) = end_of(r, of_tile);
-      if (t_.q_scale) c_(i) = factor_of(of_tile);
+      if (end_) (*end_)(i) = end_of_row(t_, at_, r, of_tile);
+      if (t_.q_scale) c_(i) = factor_of_row(t_, at_, of_tile);
       top_(i) = kLowest, sum_(i) = 0.0f, other_sum_(i) = 0.0f;
     });
   }
