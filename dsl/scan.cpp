@@ -162,7 +162,7 @@ void Builder::scan(ir::Op op, const Ref& from, const Ref& to, Axis axis, ScanOpt
   const auto element = [&](int64_t i) { return first + i; };
   for (int64_t i = 0; i < run; ++i) {
     // Else a thread would keep the value of the scan before, in a loop, in a register.
-    own(i) = number(0);
+    own(i) = Arg(cast(dtype, number(0)), loc);
     if_(
         element(i) < length,
         [&] {

@@ -3202,7 +3202,7 @@ TESSERA_API TensorView workspace_of(const MoeForward& call);
 ///   limit  T <= 2130706431
 ///   limit  E <= 65536 on w "too many experts"
 ///   limit  H <= 65536 on x "rows this long are not supported"
-///   bucket T at 65                    # chunks are summed one after the other
+///   bucket T at 65, 1025              # tiles of more rows; chunks are summed one after the other
 struct RouterLogits {
   TensorView x = {};
   TensorView w = {};

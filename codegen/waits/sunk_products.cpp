@@ -23,8 +23,9 @@ struct End {
   const Await* wait = nullptr;  // null: there is none here
   StmtPlace arrival = {};       // the wait itself if there is none
   const Array* ring = nullptr;
-  std::vector<const Array*> registers;  // sums and left operands
-  int64_t clocks = 0;                   // that the instructions take
+  std::vector<const Array*> registers = {};  // sums and left operands
+  std::vector<Slice> left = {};              // left operands of this product
+  int64_t clocks = 0;                        // that the instructions take
 };
 
 /// The last product of a take is awaited above branches and exchanges of values between lanes unless it takes as long as these.
@@ -34,7 +35,8 @@ constexpr int64_t kClocksOfExchange = 512;
 End end_at(StmtPlace begin, StmtPlace at, StmtPlace end) {
   const auto* wait = std::get_if<Await>(&at->node);
   if (wait == nullptr || !wait->sum.array || wait->work != Work::products) return {};
-  End result{wait, at, nullptr, {wait->sum.array.get()}};
+  End result;
+  result.wait = wait, result.arrival = at, result.registers = {wait->sum.array.get()};
   const StmtPlace next = std::find_if_not(at + 1, end, is_mark);
   const auto* arrive = next == end ? nullptr : std::get_if<MbarrierArrive>(&next->node);
   if (arrive != nullptr && arrive->at.array->ring_part == Array::RingPart::empty) {
@@ -44,7 +46,9 @@ End end_at(StmtPlace begin, StmtPlace at, StmtPlace end) {
     const auto* mma = std::get_if<Mma>(&i->node);
     if (mma == nullptr) continue;
     if (mma->a.array) result.registers.push_back(mma->a.array.get());
-    if (mma->c.array == wait->sum.array) result.clocks += mma->columns() / 2;
+    if (mma->c.array != wait->sum.array) continue;
+    result.clocks += mma->columns() / 2;
+    if (mma->a.array) result.left.push_back(mma->a);
   }
   return result;
 }
@@ -72,6 +76,17 @@ ArrayRef last_written(const Stmt& stmt) {
     return false;
   });
   return found;
+}
+
+/// True for a loop of which every store is of a constant.
+bool only_stores_constants(const Stmt& stmt) {
+  bool stores = false;
+  const bool others = any_in(stmt, [&](const Stmt& inner) {
+    const auto* store = std::get_if<Store>(&inner.node);
+    stores |= store != nullptr;
+    return store != nullptr && !(store->value && ir::is_constant(store->value));
+  });
+  return std::holds_alternative<For>(stmt.node) && stores && !others;
 }
 
 class WaitSinker {
@@ -122,7 +137,9 @@ class WaitSinker {
     const bool may = !any_in(stmt, [&](const Stmt& inner) { return !may_pass(inner, end); });
     const bool repeats =
         std::holds_alternative<For>(stmt.node) && any_in(stmt, is_of_ring_or_product);
-    if (!may || repeats) return false;
+    // Below zeros for the sums of the next product the assembler would wait once more (C7517).
+    const bool is_fill = end.ring == nullptr && only_stores_constants(stmt);
+    if (!may || repeats || is_fill) return false;
     if (std::holds_alternative<Commit>(stmt.node)) {
       ++passed.commits;
       passed.written = nullptr;  // computed above that product
@@ -142,12 +159,17 @@ class WaitSinker {
   static bool is_of_ring_or_product(const Stmt& stmt) {
     return is_of_product(stmt) || std::holds_alternative<MbarrierWait>(stmt.node);
   }
+  /// True for a product that reads registers which the one to wait for reads, so that nothing is written between them.
+  static bool shares_left_operand(const Mma& mma, const End& end) {
+    return mma.a.array && std::any_of(end.left.begin(), end.left.end(), [&](const Slice& left) {
+             return left.array == mma.a.array && ir::equal(left.base, mma.a.base);
+           });
+  }
   static bool may_pass(const Stmt& stmt, const End& end) {
     const auto* const mma = std::get_if<Mma>(&stmt.node);
     bool uses_registers = false;
     for_each_array(stmt, [&](const ArrayRef& array) {
-      // Products may read one left operand.
-      if (mma != nullptr && mma->is_of_group() && array != mma->c.array) return;
+      if (mma != nullptr && array != mma->c.array && shares_left_operand(*mma, end)) return;
       const auto& of_product = end.registers;
       uses_registers = uses_registers || std::find(of_product.begin(), of_product.end(),
                                                    array.get()) != of_product.end();

@@ -564,7 +564,7 @@ TEST_CASE("what cannot be exported as C is an error", "[c-export]") {
         "tessera: mqa_topk: the extent 'T' cannot be free\n"
         "  expected  the kernels of T = 1\n"
         "  got       others for T = 4");
-  CHECK(error("norm_fwd", options_for("", "T"))
+  CHECK(error("norm_fwd", options_for("T=4000 H=2048 x=bf16 weight=given norm_eps=1e-6", "T"))
             .find("numbers of the form a * ceil(T / b) + c\n"
                   "  got       'tiles_per_block' of a kernel") != std::string::npos);
   tools::CExportOptions named = options_for();

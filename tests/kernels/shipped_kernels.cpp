@@ -22,7 +22,11 @@ int known_spill(const std::string& op, int nvrtc_version) {
   // On sm_90a the gate's gradients, per_block_cast and swiglu_forward_and_per_channel_cast spill nothing,
   // per_channel_cast_fused 4 bytes.
   static const std::map<std::string, int> known = {
-      {"engram_gate_fwd", 4},
+      {"engram_gate_fwd", 12},        // with a mask of image tokens, on sm_100a
+      {"pre_big_fuse_and_norm", 12},  // on sm_100a alone
+      {"mla_decode", 4},              // by mma.sync, on sm_80
+      {"sparse_mla_fwd", 20},         // the same
+      {"sparse_mla_decode", 40},      // the same
       {"engram_gate_bwd", 16},
       {"engram_bwd", 16},
       {"per_block_cast", 20},

@@ -7,7 +7,7 @@
 namespace tessera::test {
 
 inline bool is_not_measured(const std::string& op) {
-  static const std::set<std::string> ops = {"pre_big_fuse_and_norm", "sparse_mla_decode"};
+  static const std::set<std::string> ops = {};
   return ops.contains(op);
 }
 

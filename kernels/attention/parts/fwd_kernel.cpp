@@ -12,18 +12,17 @@
 //               cores are busy while p is computed.
 //
 // Bound         4 x 16 heads of 128, 4096 tokens: 550 GFLOP, 729 us at the 754 TFLOP/s of gemm_bf16 at 8192^3. One H200,
-//               us, FlashAttention-3 and cuDNN in the same call: 901 (758, 823), causal 493 (411, 483), 16384 tokens
-//               3605 (3081, 3387), 64 q / 8 kv heads causal 2034 (1575, 1907), heads of 64 1281 (1068, 1159), causal
-//               675 (571, 635), of 256 3588 (2825, 3101); 192 / 128 causal 702 in another call (552, 614).
-// Where it goes A group of warps takes 2700 clocks for a block of 128 keys, in which its products take 1024 by
-//               calculation and those of the other group as many; measured are about 160 to 350 to issue the scores, 510 to 550 to issue p v, 1300 to 1600 for
-//               the softmax of the scores, 110 to 270 for p and the rescaled sums, 250 for rings and waits. Waiting
-//               for p v costs 40: the softmax itself is what the tensor cores wait for.
-// Lost          out from registers 905 in place of 878, two stages 931, five 880, no persistent grid 912. By changes
-//               of the CUDA text, in place of 853 to 948: p v awaited below the softmax 840 to 914 (the assembler moves
-//               the wait up unless a branch depends on the sums), turns of the groups by named barriers 857 to 917,
-//               scores not cleared 918 to 944, the maximum in four chains 903 to 930. Without the exponentials 820,
-//               without p v 670, without q k^T 705, loads from one place 900.
+//               us: 856, causal 483, 16384 tokens 3461, 64 q / 8 kv heads causal 1983, heads of 64 1312, causal 675, of 256
+//               3574, 192 / 128 causal 651. In one process, medians of 96 interleaved calls: 875 where cuDNN took 883.
+//               FlashAttention-3 took 758, causal 411, 16384 tokens 3081 on another day beside 901, 493, 3605.
+// Where it goes The softmax of a block of 128 keys is 380 instructions, 710 clocks for a warp alone by their latencies; the
+//               products of both groups take 2048. p v runs below the maximum and half of the exponentials; the waits for
+//               products have fallen from 19 to 5 % of a warp's time (Nsight Compute), the softmax is 55, issuing products 23.
+// Lost          p v awaited with the scores 938 in place of 896, below all of the exponentials 900, where the assembler puts
+//               the wait 931; turns of the groups by named barriers 883 to 939 beside 875 to 923. Earlier: out from
+//               registers 905 in place of 878, two stages 931, five 880, no persistent grid 912, scores not cleared 918 to
+//               944, the maximum in four chains 903 to 930. Without the exponentials 820, without p v 670, without q k^T
+//               705, loads from one place 900.
 
 #include "kernels/attention/parts/fwd_kernel.h"
 

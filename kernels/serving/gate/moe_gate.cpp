@@ -6,12 +6,14 @@
 //          moe_topk_gate_fwd and hash_gate do from memory. Logits go to memory only where the call asks for them.
 //          Where blocks are few, those of a cluster take a chunk each for the same tokens. Each block adds the chunks of
 //          its share of the tokens, in order, from the shared memory of all, and routes these.
+// Measured one H200, 384 experts of 7168, us: 1 to 64 tokens 25 (115 without clusters), 512 52 (117), 4096 153
 // Maths    router_logits, then moe_topk_gate_fwd or hash_gate: the same code, so the same bits
 // Bound    bytes of x and w at the copy rate; 2 T E H operations of the tensor cores. Every block reads w, from L2
 //          but for the first.
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <functional>
 #include <optional>
 
@@ -59,6 +61,7 @@ constexpr int kBlocks = 2;     // of a multiprocessor; with more, sums would spi
 constexpr int64_t kUnit = 64;  // experts: 8 for each warp
 constexpr int64_t kRows = 32, kFewRows = 16;
 constexpr int32_t kCluster = 8;
+constexpr int64_t kManyBytes = 128 * 1024;  // of shared memory, with room for all
 // From here on blocks of 16 tokens are more than an H200 has multiprocessors.
 constexpr int64_t kManyTokens = 132 * kFewRows;
 constexpr const char* kNotFinite = "arguments 'x' and 'w' give a logit that is not finite";
@@ -152,8 +155,10 @@ ir::Kernel build_topk(const TopkSpec& s) {
   if (s.has_num_tokens != 0) num_tokens = k.input("num_tokens", DType::i32, {1}, {.align = 4});
   auto at = block.launch();
   t.count = num_tokens ? k.let("count", k.uniform(min((*num_tokens)(0), tokens))) : tokens;
-  const auto [first, logits] =
+  const auto own =
       block.compute(at.x, *t.count, [&](const Value& token) { return t.counts(token); });
+  const Value first = own.first;
+  const Ref logits = own.second;
   k.serial(0, ceil_div(block.rows(), kWarps), [&](Value round) {
     auto row = k.let("row", round * kWarps + k.warp());
     auto token = k.let("token", first + row);
@@ -175,8 +180,9 @@ ir::Kernel build_by_table(const TableSpec& s) {
   BlockLogits block(k, s.logits, t.tokens, s.save_logits != 0, s.save_scores != 0);
   auto at = block.launch();
   auto count = k.let("count", k.uniform(t.count()));
-  const auto [first, logits] =
-      block.compute(at.x, count, [&](const Value& token) { return token < count; });
+  const auto own = block.compute(at.x, count, [&](const Value& token) { return token < count; });
+  const Value first = own.first;
+  const Ref logits = own.second;
   const int64_t rows = block.rows();
   k.serial(0, (rows * lanes + kThreads - 1) / kThreads, [&](Value pass) {
     auto place = k.let("place", pass * kThreads + k.thread());
@@ -225,7 +231,12 @@ void launches(const Call& c, Launches& go) {
   const bool is_few = c["T"] < kManyTokens;
   BlockSpec logits{serving::logits_spec(c, is_few ? kFewRows : kRows, columns), 1};
   const int64_t chunks = (c["H"] + serving::kLogitsChunk - 1) / serving::kLogitsChunk;
-  if (is_few && chunks > 1 && jit::cluster_limit(c.device()) >= kCluster) logits.cluster = kCluster;
+  if (is_few && chunks > 1 && jit::cluster_limit(c.device()) >= kCluster) {
+    logits.cluster = kCluster;
+    // The tile of a chunk's sums takes the room of the third step.
+    const bool is_small = jit::shared_memory_limit(c.device()) < kManyBytes;
+    if (is_small) logits.tile.stages = std::min(logits.tile.stages, 2);
+  }
   const int32_t save = c.flag("save_logits") ? 1 : 0;
   if (is_by_table(c)) {
     go.add(build_by_table,

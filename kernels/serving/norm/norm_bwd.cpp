@@ -6,9 +6,12 @@
 // Method   block z of at most 264 has tokens c z .. c z + c - 1, c = ceil(tokens / 264), one after
 //          another. It sums each row's product, writes its gradient, and adds to the gradients of the
 //          weight in shared memory, which it writes as partial z: in registers they would leave an SM one
-//          block of the two that 264 are for. A row is loaded when the last one has left
-//          its registers. A second kernel adds the partials in ascending order: no atomics, and 264 is
-//          the same on every GPU. The bound is bytes / copy bandwidth.
+//          block of the two that 264 are for. A row is loaded when the last one has left its registers. A second
+//          kernel adds the partials in ascending order: no atomics, and 264 is the same on every GPU. The bound is
+//          bytes / copy bandwidth.
+// Measured one H200, bf16, 8001 rows of 7168: 100 us, 87 % of copy, with grad_residual_out 125, 91 %; of 4096 70, of 2048 50.
+// Lost     sums in registers 133 and 151; weights loaded again for each row, 28 bytes spilt, 114 and 164; loads that leave no
+//          trace in L1 101 and 128, that leave L2 first 105 and 131.
 // Maths    xh = x r; q = (grad_out out_scale) w; d = sum of xh q in the order of norm_row.h; grad_x =
 //          (q - xh (d / hidden)) r, each step rounded, + grad_residual_out; grad_weight = sums of
 //          xh (grad_out out_scale) by fma

@@ -83,7 +83,7 @@ const Op norm_fwd_and_per_token_cast_op{
       T=37 H=7168 x=bf16 weight=given norm_eps=1e-6; T=9 H=528 x=f32 residual=given norm_eps=1e-5 save_rstd=true round_sf=true
       T=21 H=256 x=bf16 weight=given residual=given norm_eps=1e-6 num_per_channels=128 save_bf16=true sf_layout=col_major_tma
       T=5 H=2048 x=bf16 norm_eps=1e-6 round_sf=true sf_layout=packed_ue8m0
-      T=130 R=256 H=512 x=bf16 norm_eps=1e-6 round_sf=true mega_moe_sf=given mega_moe_sf.strides=1,256 mega_moe_block_m=100)",
+      T=130 R=1408 H=512 x=bf16 norm_eps=1e-6 round_sf=true mega_moe_sf=given mega_moe_sf.strides=1,1408 mega_moe_block_m=100)",
     .bench = R"(
       T=1 H=7168 x=bf16 weight=given norm_eps=1e-6 round_sf=true sf_layout=packed_ue8m0
       T=64 H=7168 x=bf16 weight=given norm_eps=1e-6 round_sf=true sf_layout=packed_ue8m0

@@ -284,7 +284,7 @@ TEST_CASE("what does not choose rows is refused", "[language]") {
   });
   CHECK(count.find("a tile of 8 rows") != std::string::npos);
   const std::string places = refusal([](Builder& k, Ref& x, Ref&, Ref& tile) {
-    k.copy(x.rows(kChosen, [](Value r) { return std::vector<Value>{r, r}; }), tile);
+    k.copy(x.rows(kChosen, [](Value r) { return std::vector<Value>{r, r, r}; }), tile);
   });
   CHECK(places.find("1 leading indices") != std::string::npos);
   const std::string written =

@@ -166,7 +166,7 @@ TEST_CASE("a wait below an exchange of lanes names half of what was computed las
             .find("wait until 0 groups pending of products, c[0 .. +32], below "
                   "d[0 .. +16]\n") != std::string::npos);
   CHECK(sunk(product("c") + add("d") + add("c")).text.find("below") == std::string::npos);
-  // What is computed above a later product stays there by itself.
+  // Work above a later product stays there by itself.
   CHECK(sunk(product("c") + exchange("d") + product("sum") + add("c")).text.find("below") ==
         std::string::npos);
 }

@@ -21,10 +21,11 @@
 //
 // Bound  a block of 64 keys and 64 rows takes 2176 clocks of the tensor cores: 36 steps of scores of 32, 8 of p v of 128. 128
 //        requests of 4096 keys, 128 heads: 159 us at 1.755 GHz.
-// Measured one H200, us: 128 requests of 4096 keys, 128 heads 285 (FlashMLA 233 in another run), two tokens 521 (432), 64 heads
-//        166. sparse_mla_fwd, 4096 tokens by 2048 keys of 576, 128 heads 6535; by 512 of 512, 64 heads 1021. All keys on M,
-//        in tiles of 32 rows: 688, 1378, -, 12348, -.
-// Lost   blocks in one piece: 307, 586, 174, 7399, 1098; in four: 300, 570, 171, 6531, 1042.
+// Measured one H200, us: 128 requests of 4096 keys, 128 heads 277 (FlashMLA 233 in another run), two tokens 517 (432), 32768
+//        keys 2288 and 4385 (1720, 3157). sparse_mla_fwd, 4096 tokens by 2048 keys of 576, 128 heads 6389 = 366 TFLOP/s
+//        (goal 500); by 512 of 512, 64 heads 1016. Keys on M, in tiles of 32 rows: 688, 1378, 5478, 10676, 12348, 2819.
+// Lost   in another run, where two pieces took 285, 521, 6535, 1021: blocks in one piece 307, 586, 7399, 1098; in four 300,
+//        570, 6531, 1042.
 
 #include <functional>
 #include <limits>
