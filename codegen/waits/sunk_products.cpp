@@ -29,7 +29,7 @@ struct End {
 };
 
 /// The last product of a take is awaited above branches and exchanges of values between lanes unless it takes as long as these.
-/// Attention with heads of 64, where p v takes 256 clocks: 702 us, else 739.
+/// One H200, attention_fwd causal with heads of 64, where p v takes 256 clocks: 703 us, with a late wait 739.
 constexpr int64_t kClocksOfExchange = 512;
 
 End end_at(StmtPlace begin, StmtPlace at, StmtPlace end) {

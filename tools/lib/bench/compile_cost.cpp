@@ -100,9 +100,9 @@ double slowness_of_nvrtc(const runtime::Nvrtc& nvrtc, runtime::Target target) {
 CompileLimit compile_limit(const kernels::OpInfo& op) {
   const bool is_fused = op.name.starts_with("swiglu");
   const bool only_moves = op.family == "transpose" || (op.family == "quant" && !is_fused);
+  // Two groups of warps, each with a softmax.
+  if (op.name == "mla_decode" || op.name == "sparse_mla_fwd") return {60, 1600};
   // Several products, and what stands between them.
-  if (op.name.starts_with("mla_") || op.name.starts_with("sparse_mla_"))
-    return {60, 1600};  // two roles that multiply
   if (op.family == "attention" || op.name == "gated_delta_fwd") return {60, 800};
   return only_moves ? CompileLimit{15, 100} : CompileLimit{60, 400};
 }
