@@ -69,10 +69,10 @@ Product product_of(Body& body, size_t first, const Array& array) {
     }
     const bool is_of_product = product.fence != 0 && mma != nullptr && mma->is_of_group() &&
                                mma->c.array.get() == &array && mma->a.array.get() != &array;
-    const auto base = is_of_product ? evaluate(mma->c.base, Environment(0)) : std::nullopt;
-    if (!base) break;
-    if (!sums.insert(*base).second) continue;
-    for (int64_t e = 1; e < mma->sums(); ++e) sums.insert(*base + e);
+    if (!is_of_product || !ir::is_constant(mma->c.base)) break;
+    const int64_t base = mma->c.base->integer;
+    if (!sums.insert(base).second) continue;
+    for (int64_t e = 1; e < mma->sums(); ++e) sums.insert(base + e);
     product.first.push_back(mma);
   }
   const bool are_all = static_cast<int64_t>(sums.size()) == array.size;
