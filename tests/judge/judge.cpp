@@ -12,7 +12,9 @@
 #include <z3++.h>
 
 #include <algorithm>
+#include <functional>
 #include <map>
+#include <utility>
 #endif
 
 namespace tessera::test {
@@ -234,36 +236,83 @@ z3::check_result ask_z3(const Claim& claim, Solver kind) {
   return solver.check();
 }
 
-/// Text that is equal for claims about the same variables alone.
+/// A claim as text, and which of the known conditions may matter to it. Variables are numbered as they appear, so claims of
+/// several kernels that differ in them alone are one question.
 class Question {
  public:
   explicit Question(const Claim& claim) : claim_(claim) {
     text_ = fmt::format("{} {};", static_cast<int>(claim.kind), claim.divisor);
     add(claim.a);
     if (claim.b) add(claim.b);
-    for (const ir::Expr& condition : claim.known) add(condition);
-  }
-  const std::string& text() const { return text_; }
-
- private:
-  void add(const ir::Expr& e) {
-    text_ += key_of(e) + ";";
-    std::vector<ir::VarRef> vars;
-    ir::collect_vars(e, vars);
-    for (const ir::VarRef& var : vars) {
-      if (!seen_.insert(var.get()).second) continue;
-      text_ += fmt::format("v{} {} {} {};", var->id, name(var->type), static_cast<int>(var->kind),
-                           var->multiple_of);
-      if (var->lower) add(var->lower);
-      if (var->upper) add(var->upper);
-      for (const auto& [let, value] : claim_.lets) {
-        if (let == var.get()) add(value);
+    // Conditions that share a variable with the claim, or with a condition that does.
+    std::vector<ir::Expr> others = claim.known;
+    for (bool is_done = false; !is_done;) {
+      is_done = true;
+      for (ir::Expr& condition : others) {
+        if (!condition || !shares_variable(condition)) continue;
+        add(condition);
+        related_.push_back(std::exchange(condition, ir::Expr()));
+        is_done = false;
       }
     }
   }
+  const std::string& text() const { return text_; }
+  const std::vector<ir::Expr>& related() const { return related_; }
+
+ private:
+  static std::vector<ir::VarRef> vars_of(const ir::Expr& e) {
+    std::vector<ir::VarRef> vars;
+    ir::collect_vars(e, vars);
+    return vars;
+  }
+  /// By itself, or by bounds and values of its variables.
+  bool shares_variable(const ir::Expr& e) const {
+    std::set<const ir::Var*> seen;
+    const std::function<bool(const ir::Expr&)> shares = [&](const ir::Expr& part) {
+      const std::vector<ir::VarRef> vars = vars_of(part);
+      return std::any_of(vars.begin(), vars.end(), [&](const ir::VarRef& var) {
+        if (numbers_.count(var.get()) > 0) return true;
+        if (!seen.insert(var.get()).second) return false;
+        if (var->lower && shares(var->lower)) return true;
+        if (var->upper && shares(var->upper)) return true;
+        return std::any_of(claim_.lets.begin(), claim_.lets.end(), [&](const auto& named) {
+          return named.first == var.get() && shares(named.second);
+        });
+      });
+    };
+    return shares(e);
+  }
+
+  void add(const ir::Expr& e) {
+    std::vector<ir::VarRef> added;
+    for (const ir::VarRef& var : vars_of(e)) {
+      if (numbers_.try_emplace(var.get(), numbers_.size()).second) added.push_back(var);
+    }
+    write(e);
+    text_ += ';';
+    for (const ir::VarRef& var : added) {
+      text_ += fmt::format("v{} {} {} {};", numbers_[var.get()], name(var->type),
+                           static_cast<int>(var->kind), var->multiple_of);
+      if (var->lower) text_ += "from ", add(var->lower);
+      if (var->upper) text_ += "to ", add(var->upper);
+      for (const auto& [let, value] : claim_.lets) {
+        if (let == var.get()) text_ += "is ", add(value);
+      }
+    }
+  }
+  void write(const ir::Expr& e) {
+    if (e->op == Op::var) {
+      text_ += fmt::format("v{}", numbers_[e->var.get()]);
+      return;
+    }
+    text_ += fmt::format("{}.{}.{}.{}(", ir::name(e->op), name(e->type), e->integer, e->number);
+    for (const ir::Expr& arg : e->args) write(arg), text_ += ',';
+    text_ += ')';
+  }
 
   const Claim& claim_;
-  std::set<const ir::Var*> seen_;
+  std::map<const ir::Var*, size_t> numbers_;
+  std::vector<ir::Expr> related_;
   std::string text_;
 };
 
@@ -273,10 +322,13 @@ bool has_xor(const ir::Expr& e) {
 
 /// Kernels of one op differ little: much of what they claim has been asked before. A claim about few
 /// values is tried at each of them before all of Z3's tactics.
-z3::check_result ask(const Claim& claim) {
+z3::check_result ask(const Claim& given) {
   static std::map<std::string, z3::check_result> answers;
-  const auto [answer, is_new] = answers.try_emplace(Question(claim).text(), z3::unknown);
+  const Question question(given);
+  const auto [answer, is_new] = answers.try_emplace(question.text(), z3::unknown);
   if (!is_new) return answer->second;
+  Claim claim = given;
+  claim.known = question.related();
   if (claim.kind == Claim::Kind::equal && have_equal_sums(claim.a, claim.b))
     return answer->second = z3::unsat;
   constexpr int64_t kFew = 1 << 12, kMany = 1 << 20;
