@@ -1769,7 +1769,6 @@ void topk_select(const TopkSelect& call, Stream stream) {
            {"lengths", call.lengths},
            {"starts", call.starts},
            {"page_table", call.page_table},
-           {"table_row", call.table_row},
            {"plan", call.plan},
            {"indices", call.indices},
            {"raw_indices", call.raw_indices},
@@ -2053,23 +2052,6 @@ void slot_plan(const SlotPlan& call, Stream stream) {
           stream);
 }
 
-void serving_plan(const ServingPlan& call, Stream stream) {
-  static const OpInfo& op = table_of(parsed(serving_plan_op));
-  call_op(op,
-          {{"row_start", call.row_start},
-           {"start", call.start},
-           {"page_table", call.page_table},
-           {"row_request", call.row_request},
-           {"positions", call.positions},
-           {"entries", call.entries},
-           {"slots", call.slots}},
-          {{"num_rows", call.num_rows},
-           {"ratio", call.ratio},
-           {"second_ratio", call.second_ratio},
-           {"page_size", call.page_size}},
-          stream);
-}
-
 void hisparse_swap_in(const HisparseSwapIn& call, Stream stream) {
   static const OpInfo& op = table_of(parsed(hisparse_swap_in_op));
   call_op(op,
@@ -2210,8 +2192,6 @@ void moe_forward(const MoeForward& call, Stream stream) {
            {"w13_sf", call.w13_sf},
            {"w2", call.w2},
            {"w2_sf", call.w2_sf},
-           {"w13_shift", call.w13_shift},
-           {"w2_shift", call.w2_shift},
            {"base", call.base},
            {"num_tokens", call.num_tokens},
            {"out", call.out},
@@ -2234,8 +2214,6 @@ TensorView workspace_of(const MoeForward& call) {
            {"w13_sf", call.w13_sf},
            {"w2", call.w2},
            {"w2_sf", call.w2_sf},
-           {"w13_shift", call.w13_shift},
-           {"w2_shift", call.w2_shift},
            {"base", call.base},
            {"num_tokens", call.num_tokens},
            {"out", call.out},
@@ -2289,8 +2267,7 @@ void moe_gate(const MoeGate& call, Stream stream) {
            {"topk_weights", call.topk_weights},
            {"scores", call.scores},
            {"logits", call.logits},
-           {"unmapped_topk_idx", call.unmapped_topk_idx},
-           {"workspace", call.workspace}},
+           {"unmapped_topk_idx", call.unmapped_topk_idx}},
           {{"routing", call.routing},
            {"num_topk", call.num_topk},
            {"use_shared_as_routed", call.use_shared_as_routed},
@@ -2302,40 +2279,6 @@ void moe_gate(const MoeGate& call, Stream stream) {
            {"idx_dtype", call.idx_dtype},
            {"save_logits", call.save_logits}},
           stream);
-}
-
-TensorView workspace_of(const MoeGate& call) {
-  static const OpInfo& op = table_of(parsed(moe_gate_op));
-  return workspace_of(op,
-          {{"x", call.x},
-           {"w", call.w},
-           {"bias", call.bias},
-           {"image_bias", call.image_bias},
-           {"image_token_mask", call.image_token_mask},
-           {"mask", call.mask},
-           {"fix_routing_mask", call.fix_routing_mask},
-           {"to_physical_map", call.to_physical_map},
-           {"logical_count", call.logical_count},
-           {"token_ids", call.token_ids},
-           {"table", call.table},
-           {"num_tokens", call.num_tokens},
-           {"topk_idx", call.topk_idx},
-           {"topk_weights", call.topk_weights},
-           {"scores", call.scores},
-           {"logits", call.logits},
-           {"unmapped_topk_idx", call.unmapped_topk_idx},
-           {"workspace", call.workspace}},
-          {},
-          {{"routing", call.routing},
-           {"num_topk", call.num_topk},
-           {"use_shared_as_routed", call.use_shared_as_routed},
-           {"num_shared_experts", call.num_shared_experts},
-           {"routed_scaling_factor", call.routed_scaling_factor},
-           {"ep_rank", call.ep_rank},
-           {"save_scores", call.save_scores},
-           {"scale", call.scale},
-           {"idx_dtype", call.idx_dtype},
-           {"save_logits", call.save_logits}});
 }
 
 void kv_store(const KvStore& call, Stream stream) {
@@ -3068,86 +3011,13 @@ void gated_delta_fwd(const GatedDeltaFwd& call, Stream stream) {
            {"write_slots", call.write_slots},
            {"out", call.out},
            {"final_state", call.final_state},
-           {"pool", call.pool},
-           {"workspace", call.workspace}},
+           {"pool", call.pool}},
           {{"scale", call.scale},
            {"qk_norm", call.qk_norm},
            {"norm_eps", call.norm_eps},
            {"segment", call.segment},
            {"output_final_state", call.output_final_state}},
           stream);
-}
-
-TensorView workspace_of(const GatedDeltaFwd& call) {
-  static const OpInfo& op = table_of(parsed(gated_delta_fwd_op));
-  return workspace_of(op,
-          {{"q", call.q},
-           {"k", call.k},
-           {"v", call.v},
-           {"g", call.g},
-           {"beta", call.beta},
-           {"lengths", call.lengths},
-           {"initial_state", call.initial_state},
-           {"read_slots", call.read_slots},
-           {"write_slots", call.write_slots},
-           {"out", call.out},
-           {"final_state", call.final_state},
-           {"pool", call.pool},
-           {"workspace", call.workspace}},
-          {},
-          {{"scale", call.scale},
-           {"qk_norm", call.qk_norm},
-           {"norm_eps", call.norm_eps},
-           {"segment", call.segment},
-           {"output_final_state", call.output_final_state}});
-}
-
-void gated_delta_varlen_fwd(const GatedDeltaVarlenFwd& call, Stream stream) {
-  static const OpInfo& op = table_of(parsed(gated_delta_varlen_fwd_op));
-  call_op(op,
-          {{"q", call.q},
-           {"k", call.k},
-           {"v", call.v},
-           {"g", call.g},
-           {"beta", call.beta},
-           {"cu_seqlens", call.cu_seqlens},
-           {"initial_state", call.initial_state},
-           {"read_slots", call.read_slots},
-           {"write_slots", call.write_slots},
-           {"out", call.out},
-           {"final_state", call.final_state},
-           {"pool", call.pool},
-           {"workspace", call.workspace}},
-          {{"scale", call.scale},
-           {"qk_norm", call.qk_norm},
-           {"norm_eps", call.norm_eps},
-           {"segment", call.segment},
-           {"output_final_state", call.output_final_state}},
-          stream);
-}
-
-TensorView workspace_of(const GatedDeltaVarlenFwd& call) {
-  static const OpInfo& op = table_of(parsed(gated_delta_varlen_fwd_op));
-  return workspace_of(op,
-          {{"q", call.q},
-           {"k", call.k},
-           {"v", call.v},
-           {"g", call.g},
-           {"beta", call.beta},
-           {"cu_seqlens", call.cu_seqlens},
-           {"initial_state", call.initial_state},
-           {"read_slots", call.read_slots},
-           {"write_slots", call.write_slots},
-           {"out", call.out},
-           {"final_state", call.final_state},
-           {"pool", call.pool},
-           {"workspace", call.workspace}},
-          {},
-          {{"scale", call.scale},
-           {"qk_norm", call.qk_norm},
-           {"norm_eps", call.norm_eps},
-           {"segment", call.segment},
-           {"output_final_state", call.output_final_state}});
 }
 
 void gated_delta_decode(const GatedDeltaDecode& call, Stream stream) {

@@ -2427,8 +2427,7 @@ TESSERA_API void compress_prefill(const CompressPrefill& call, Stream stream);
 ///   scores           f32/bf16 [B, L] rows
 ///   lengths?         i32 [B]          # the ends of the rows; L
 ///   starts?          i32 [B]          # their first columns; 0
-///   page_table?      i32 [R, Q] rows  # pages of the columns; row r of the scores has row r of it
-///   table_row?       i32 [B]          # or this one
+///   page_table?      i32 [B, Q] rows
 ///   plan?            i32 [B+1, 2]     # of topk_plan
 ///   -> indices       i32 [B, topk]
 ///   -> raw_indices?  i32 [B, topk]    iff save_raw
@@ -2440,14 +2439,12 @@ TESSERA_API void compress_prefill(const CompressPrefill& call, Stream stream);
 ///   param  save_raw, save_values bool = false
 ///   limit  topk <= 4096 "so many scores of a row are not supported"
 ///   need   Q >= 1 if page_table on page_table "argument 'page_table' has no columns"
-///   need   page_table if table_row on table_row "argument 'table_row' goes with 'page_table'"
 ///   limit  B <= 266338303 on scores "so many rows are not supported"
 struct TopkSelect {
   TensorView scores = {};
   TensorView lengths = {};
   TensorView starts = {};
   TensorView page_table = {};
-  TensorView table_row = {};
   TensorView plan = {};
   TensorView indices = {};
   TensorView raw_indices = {};
@@ -2930,40 +2927,6 @@ struct SlotPlan {
 };
 TESSERA_API void slot_plan(const SlotPlan& call, Stream stream);
 
-/// requests, positions, entries and slots of the rows of a step
-///
-///   row_start       i32 [B+1]               # rows of the new tokens of each request, ascending
-///   start?          i32 [B]                 # its tokens before the call; none: 0
-///   page_table?     i32 [B, Q] rows         # of its own tokens; negative: no page
-///   -> row_request  i32 [num_rows]          # -1: padding
-///   -> positions    i32 [num_rows]          # -1: padding
-///   -> entries      i32 [2, num_rows]       # of the caches of both ratios, as lengths of the indexer and topk_select
-///   -> slots?       i32 [num_rows]          iff page_table  # -1: none
-///   param  num_rows int >= 0
-///   param  ratio int = 4
-///   param  second_ratio int = 128
-///   param  page_size int = 64
-///   need   1 <= ratio <= 2147483647
-///   need   1 <= second_ratio <= 2147483647
-///   need   1 <= page_size <= 1073741824
-///   need   Q >= 1 if page_table on page_table "argument 'page_table' has no columns"
-///   limit  B <= 2130706430
-///   limit  num_rows <= 1065353215
-struct ServingPlan {
-  TensorView row_start = {};
-  TensorView start = {};
-  TensorView page_table = {};
-  TensorView row_request = {};
-  TensorView positions = {};
-  TensorView entries = {};
-  TensorView slots = {};
-  std::optional<int64_t> num_rows = {};  // must be given
-  int64_t ratio = 4;
-  int64_t second_ratio = 128;
-  int64_t page_size = 64;
-};
-TESSERA_API void serving_plan(const ServingPlan& call, Stream stream);
-
 /// places of wanted tokens in a cache on the device, whose missing rows come from the host
 ///
 ///   tokens               i32 [B, n, k]           # -1: none
@@ -3137,7 +3100,7 @@ TESSERA_API void moe_gather_cast(const MoeGatherCast& call, Stream stream);
 ///   param  round_sf bool = true
 ///   param  sf_layout = packed_ue8m0
 ///   need   H >= 1 on x "argument 'x' has no columns"
-///   limit  H % 32 = 0 on x "rows of so many columns are not supported"
+///   limit  H % 128 = 0 on x "rows of so many columns are not supported"
 ///   limit  2*H <= 2147483647
 ///   need   1 <= alignment <= 2147483647
 ///   need   E >= 1 on psum "argument 'psum' has no experts"
@@ -3180,38 +3143,32 @@ struct CombineReduce {
 };
 TESSERA_API void combine_reduce(const CombineReduce& call, Stream stream);
 
-/// a layer of experts: two products of e4m3 or MXFP4 weights, a gated activation between
+/// a layer of experts: two block-scaled e4m3 products with a gated activation between
 ///
 ///   x             bf16 [T, H] rows
 ///   topk_idx      i32/i64 [T, K]                              # an expert, or -1
 ///   topk_weights  f32 [T, K]
-///   w13           e4m3/u8 [E, N1, D1, S1?]                    # [E, 2I, H], gate, then up; u8: by mxfp4_prepack
-///   w13_sf        f32 [E, R1, F1?]                            # [E, 2I/128, H/128]; or by mxfp4_prepack
-///   w2            e4m3/u8 [E, N2, D2, S2?]                    # [E, H, I]; u8: by mxfp4_prepack
-///   w2_sf         f32 [E, R2, F2?]                            # [E, H/128, I/128]; or by mxfp4_prepack
-///   w13_shift?    u8 [E, ceil(2I/64), ceil(H/128), 64, 4]    iff w13 is u8
-///   w2_shift?     u8 [E, ceil(H/64), ceil(I/128), 64, 4]     iff w13 is u8
+///   w13           e4m3 [E, 2I, H]                             # gate, then up
+///   w13_sf        f32 [E, ceil(2I/128), ceil(H/128)]
+///   w2            e4m3 [E, H, I]
+///   w2_sf         f32 [E, ceil(H/128), ceil(I/128)]
 ///   base?         bf16 [T, H] rows                            # such as a shared expert's result: is added
 ///   num_tokens?   i32 [1]                                     # tokens from here on are 0
 ///   -> out        bf16 [T, H] align 16
 ///   workspace     f32 [elements()]
-///   param  activation {e4m3, bf16} = e4m3                     # the dtype of rows in the products
-///   param  num_per_channels {32, 128} = 128                   # columns of a scale of e4m3 rows
+///   param  activation {e4m3} = e4m3
+///   param  num_per_channels {128} = 128
 ///   param  round_sf bool = false
 ///   param  swiglu_clamp_value float = none                    # a value of bf16
 ///   param  weights_at {l1, combine} = l1                      # of the activation, or of the sums
-///   let    I = inner()
 ///   need   H >= 1 on x "argument 'x' has no columns"
-///   need   H % 128 = 0 and I % 128 = 0 if w13 is e4m3 on w2 "the sizes of 'w2' are no multiples of 128"
-///   need   H % 32 = 0 and I % 32 = 0 if w13 is u8 on w2 "the sizes of 'w2' are no multiples of 32"
-///   need   1 <= E <= 1024 and I >= 1 on w13 "'w13' has no rows, or the wrong number of experts"
-///   need   activation = e4m3 and num_per_channels = 128 if w13 is e4m3 on activation
-///   |      "e4m3 weights take rows of e4m3 with scales of 128 columns"
+///   need   H % 128 = 0 and I % 128 = 0 on w2 "the sizes of 'w2' are no multiples of 128"
+///   need   1 <= E <= 1024 on w13 "'w13' has the wrong number of experts"
+///   need   I >= 1 on w13 "argument 'w13' has no rows"
 ///   need   swiglu_clamp_value > 0 if swiglu_clamp_value != none
 ///   limit  T * K <= 16777216 on topk_idx "'topk_idx' has too many pairs"
 ///   bucket T * K at 2049, 65537                               # moe_plan
 ///   bucket T * K / E at 65                                    # gemm_fp8_grouped
-///   bucket ceil(T * K / E) at 6, 12, 22, 44, 86               # gemm_mxfp4_grouped
 ///   bucket T * K * I at 1048577, 2097153                      # swiglu_psum_cast
 ///   bucket T at 1024                                          # combine_reduce
 struct MoeForward {
@@ -3222,8 +3179,6 @@ struct MoeForward {
   TensorView w13_sf = {};
   TensorView w2 = {};
   TensorView w2_sf = {};
-  TensorView w13_shift = {};
-  TensorView w2_shift = {};
   TensorView base = {};
   TensorView num_tokens = {};
   TensorView out = {};
@@ -3257,7 +3212,7 @@ struct RouterLogits {
 TESSERA_API void router_logits(const RouterLogits& call, Stream stream);
 TESSERA_API TensorView workspace_of(const RouterLogits& call);
 
-/// the experts of each token and their weights, from the tokens
+/// the experts of each token and their weights, from the tokens, in one launch
 ///
 ///   x                  bf16 [T, H] rows
 ///   w                  bf16 [E, H]
@@ -3275,7 +3230,6 @@ TESSERA_API TensorView workspace_of(const RouterLogits& call);
 ///   -> scores?         f32 [T, E]       iff save_scores  # +0 in rows of padding
 ///   -> logits?         f32 [T, E]       iff save_logits  # +0 in rows of padding
 ///   -> inout unmapped_topk_idx?  i64 [T, K] rows
-///   workspace          f32 [elements()]
 ///   param  routing {topk, hash} = topk  # by scores, or by a table
 ///   param  num_topk int 1..32 = none    iff routing = topk
 ///   param  use_shared_as_routed bool = false
@@ -3306,7 +3260,7 @@ TESSERA_API TensorView workspace_of(const RouterLogits& call);
 ///   limit  T <= 2130706431
 ///   limit  E <= 512 on w "too many experts"         # the logits of a token lie in one block
 ///   limit  H <= 65536 on x "rows this long are not supported"
-///   bucket T at 65, 2112                            # tiles of more rows; one launch
+///   bucket T at 2112                                # blocks have more tokens
 struct MoeGate {
   TensorView x = {};
   TensorView w = {};
@@ -3325,7 +3279,6 @@ struct MoeGate {
   TensorView scores = {};
   TensorView logits = {};
   TensorView unmapped_topk_idx = {};
-  TensorView workspace = {};
   Routing routing = Routing::topk;
   std::optional<int64_t> num_topk = {};
   bool use_shared_as_routed = false;
@@ -3338,7 +3291,6 @@ struct MoeGate {
   bool save_logits = false;
 };
 TESSERA_API void moe_gate(const MoeGate& call, Stream stream);
-TESSERA_API TensorView workspace_of(const MoeGate& call);
 
 /// rows to the slots of a KV cache, in the cache's format
 ///
@@ -4293,7 +4245,6 @@ TESSERA_API void rmsnorm_gated_fwd(const RmsnormGatedFwd& call, Stream stream);
 ///   -> out           as q [B, S, hv, dv]
 ///   -> final_state?  f32 [B, hv, dk, dv]             iff output_final_state
 ///   -> inout pool?   f32/bf16 [N, hv, dk, dv] any1   # states of requests, in place of the other two
-///   workspace        f32 [elements()] align 16
 ///   param  scale float = none                        # none: dk^-0.5
 ///   param  qk_norm bool = false                      # q and k are divided by their lengths
 ///   param  norm_eps float = 1e-6
@@ -4311,8 +4262,8 @@ TESSERA_API void rmsnorm_gated_fwd(const RmsnormGatedFwd& call, Stream stream);
 ///   need   N >= 1 if pool on pool "argument 'pool' has no slots"
 ///   need   N >= B if pool and not (read_slots and write_slots) on pool
 ///   |      "argument 'pool' has fewer slots than requests"
-///   limit  B * hv <= 536870912 on q "so many rows are not supported"
 ///   limit  S <= 536870912 on q "so many rows are not supported"
+///   limit  B * hv <= 536870912 on q "so many rows are not supported"
 struct GatedDeltaFwd {
   TensorView q = {};
   TensorView k = {};
@@ -4326,7 +4277,6 @@ struct GatedDeltaFwd {
   TensorView out = {};
   TensorView final_state = {};
   TensorView pool = {};
-  TensorView workspace = {};
   std::optional<double> scale = {};
   bool qk_norm = false;
   double norm_eps = 1e-06;
@@ -4334,65 +4284,6 @@ struct GatedDeltaFwd {
   bool output_final_state = false;
 };
 TESSERA_API void gated_delta_fwd(const GatedDeltaFwd& call, Stream stream);
-TESSERA_API TensorView workspace_of(const GatedDeltaFwd& call);
-
-/// gated_delta_fwd of requests that lie one behind the other
-///
-///   q                bf16/f16 [T, h, dk] rows
-///   k                as q [T, h, dk] rows            # heads of v share those of k in groups of hv / h
-///   v                as q [T, hv, dv] rows
-///   g                f32 [T, hv] rows                # natural log of the decay
-///   beta             f32/bf16 [T, hv] rows
-///   cu_seqlens       i32 [B+1]                       # where requests end, from 0 on; rows after the last: out +0
-///   initial_state?   f32 [B, hv, dk, dv]             # absent: +0
-///   read_slots?      i32 [B]                         # of 'pool'; -1: +0; absent: request b has slot b
-///   write_slots?     i32 [B]                         # -1: the state is not written
-///   -> out           as q [T, hv, dv]
-///   -> final_state?  f32 [B, hv, dk, dv]             iff output_final_state
-///   -> inout pool?   f32/bf16 [N, hv, dk, dv] any1   # states of requests, in place of the other two
-///   workspace        f32 [elements()] align 16
-///   param  scale float = none                        # none: dk^-0.5
-///   param  qk_norm bool = false                      # q and k are divided by their lengths
-///   param  norm_eps float = 1e-6
-///   param  segment int >= 0 = 0
-///   param  output_final_state bool = false
-///   need   h >= 1 on q "argument 'q' has no heads"
-///   need   hv % h = 0 on v "the heads of 'v' are no multiple of those of 'k'"
-///   need   segment % 64 = 0 on segment "parameter 'segment' is no multiple of 64"
-///   limit  dk in {64, 128} on q "heads of this extent are not supported"
-///   limit  dv in {64, 128} on v "heads of this extent are not supported"
-///   need   not initial_state if pool on initial_state "states come from 'initial_state' or from 'pool'"
-///   need   not output_final_state if pool on output_final_state "states go to 'final_state' or to 'pool'"
-///   need   pool if read_slots on read_slots "'read_slots' needs 'pool'"
-///   need   pool if write_slots on write_slots "'write_slots' needs 'pool'"
-///   need   N >= 1 if pool on pool "argument 'pool' has no slots"
-///   need   N >= B if pool and not (read_slots and write_slots) on pool
-///   |      "argument 'pool' has fewer slots than requests"
-///   limit  B * hv <= 536870912 on q "so many rows are not supported"
-///   limit  T <= 536870912 on q "so many rows are not supported"
-///   limit  hv * (ceil(T / 64) + B + 1) <= 1073741823 on q "so many rows are not supported"
-struct GatedDeltaVarlenFwd {
-  TensorView q = {};
-  TensorView k = {};
-  TensorView v = {};
-  TensorView g = {};
-  TensorView beta = {};
-  TensorView cu_seqlens = {};
-  TensorView initial_state = {};
-  TensorView read_slots = {};
-  TensorView write_slots = {};
-  TensorView out = {};
-  TensorView final_state = {};
-  TensorView pool = {};
-  TensorView workspace = {};
-  std::optional<double> scale = {};
-  bool qk_norm = false;
-  double norm_eps = 1e-06;
-  int64_t segment = 0;
-  bool output_final_state = false;
-};
-TESSERA_API void gated_delta_varlen_fwd(const GatedDeltaVarlenFwd& call, Stream stream);
-TESSERA_API TensorView workspace_of(const GatedDeltaVarlenFwd& call);
 
 /// the gated delta rule of the newest tokens, on a pool of states
 ///

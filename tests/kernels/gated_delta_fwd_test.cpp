@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -58,27 +59,23 @@ int64_t wrong_bits(const HostTensor& got, const HostTensor& want) {
   return wrong;
 }
 
-/// A form of the second kernel.
-struct ChunkForm {
-  const char* target;
-  uint8_t stages, groups;
-  uint32_t schedule = 0;
-};
-
-/// Both kernels with the sums of the tensor cores, of a call with both states.
-HostTensors run_kernels(const HostTensors& in, const ChunkForm& form) {
-  constexpr int64_t kC = kernels::linear::kChunk;
+/// The kernel with the sums of the tensor cores, of a call with both states.
+HostTensors run_kernel(const HostTensors& in, const char* target, uint8_t stages, int32_t columns) {
   const Dims q = in.at("q").shape(), v = in.at("v").shape();
-  const DType dtype = in.at("q").dtype();
-  const int64_t places = q[0] * ((q[1] + kC - 1) / kC) * v[2];
-  HostTensor a(dtype, {places, kC, kC}), p(dtype, {places, kC, kC});
-  HostTensor decays(DType::f32, {places, 2 * kC});
+  kernels::linear::ChunkSpec s{};
+  s.dtype = in.at("q").dtype(), s.beta_dtype = in.at("beta").dtype();
+  s.state_dtype = DType::f32;
+  s.has_tokens = s.reads_state = s.writes_state = true;
+  s.row_width = s.out_width = 8, s.stages = stages;
+  s.dk = static_cast<int32_t>(q[3]), s.dv = static_cast<int32_t>(v[3]), s.columns = columns;
+  HostTensor out(s.dtype, v), state(DType::f32, in.at("initial_state").shape());
   NamedArguments given;
   for (const auto& [name, tensor] : in) given.tensors[name] = tensor.view();
-  given.tensors["a"] = a.view(), given.tensors["p"] = p.view();
-  given.tensors["decays"] = decays.view();
-  given.dims = {{"batch", q[0]},     {"tokens", q[1]}, {"key_tokens", q[1]},
-                {"key_heads", q[2]}, {"heads", v[2]},  {"places", places}};
+  const Dims parts = {v[0], v[1], v[2], v[3] / columns, columns};
+  given.tensors["v"] = {in.at("v").view().data, s.dtype, parts, Device::cpu()};
+  given.tensors["out"] = {out.view().data, s.dtype, parts, Device::cpu()};
+  given.tensors["final_state"] = state.view();
+  given.dims = {{"batch", q[0]}, {"tokens", q[1]}, {"key_heads", q[2]}, {"heads", v[2]}};
   const auto add = [&](const std::string& name, const Dims& shape) {
     given.dims[name + "_request"] = num_elements(shape) / shape[0];
     given.dims[name + "_token"] = num_elements(shape) / shape[0] / shape[1];
@@ -92,23 +89,7 @@ HostTensors run_kernels(const HostTensors& in, const ChunkForm& form) {
     given.dims[name + "_row"] = v[3], given.dims[name + "_column"] = 1;
   }
   given.numbers["scale"] = 1 / std::sqrt(static_cast<double>(q[3]));
-  kernels::linear::PrepareSpec first{};
-  first.dtype = dtype, first.beta_dtype = in.at("beta").dtype();
-  first.row_width = 8, first.blocks = 4, first.dk = static_cast<int32_t>(q[3]);
-  run_with_target_sums(kernels::linear::build_prepare(first), form.target, given);
-  kernels::linear::ChunkSpec s{};
-  s.dtype = dtype, s.state_dtype = DType::f32;
-  s.has_tokens = s.reads_state = s.writes_state = true;
-  s.by_roles = form.target == std::string("sm_90a");
-  s.row_width = s.out_width = 8, s.stages = form.stages, s.groups = form.groups;
-  s.dk = first.dk, s.dv = static_cast<int32_t>(v[3]);
-  HostTensor out(dtype, v), state(DType::f32, in.at("initial_state").shape());
-  constexpr int64_t kColumns = kernels::linear::kColumns;
-  const Dims parts = {v[0], v[1], v[2], v[3] / kColumns, kColumns};
-  given.tensors["v"] = {in.at("v").view().data, dtype, parts, Device::cpu()};
-  given.tensors["out"] = {out.view().data, dtype, parts, Device::cpu()};
-  given.tensors["final_state"] = state.view();
-  run_with_target_sums(kernels::linear::build_chunks(s), form.target, given, form.schedule);
+  run_with_target_sums(kernels::linear::build_chunks(s), target, given);
   return {{"out", std::move(out)}, {"final_state", std::move(state)}};
 }
 
@@ -127,12 +108,11 @@ TEST_CASE("gated_delta_fwd has the bits of its definition, whatever target (L02)
         DeltaSize{.requests = 2, .tokens = 64, .heads = 1, .dtype = DType::f16}}) {
     const OpCase test = state_case(size, Gates::exact);
     const HostTensors want = reference::gated_delta_fwd(test.inputs, kFinal);
-    for (const ChunkForm& form :
-         {ChunkForm{"sm_90", 1, 1}, ChunkForm{"sm_90", 2, 1}, ChunkForm{"sm_90a", 2, 1},
-          ChunkForm{"sm_90a", 3, 2, 1}, ChunkForm{"sm_90a", 2, 2, 2}}) {
-      if (size.dv < form.groups * kernels::linear::kColumns) continue;
-      CAPTURE(test.label, form.target, form.stages, form.groups);
-      const HostTensors got = run_kernels(test.inputs, form);
+    for (const auto& [target, stages, columns] :
+         {std::tuple("sm_90", 1, 64), std::tuple("sm_90", 1, 32), std::tuple("sm_90a", 2, 64)}) {
+      CAPTURE(test.label, target, columns);
+      const HostTensors got =
+          run_kernel(test.inputs, target, static_cast<uint8_t>(stages), columns);
       CHECK(wrong_bits(got.at("out"), want.at("out")) == 0);
       CHECK(wrong_bits(got.at("final_state"), want.at("final_state")) == 0);
     }
@@ -249,70 +229,6 @@ TEST_CASE("the cases of gated_delta_fwd catch mistakes (L40 to L49, L53, L62)",
                 [](const HostTensors& in, const Params& params, ChunkMistake mistake) {
                   return reference::gated_delta_fwd(in, params, mistake);
                 });
-}
-
-TEST_CASE("gated_delta_varlen_fwd equals its reference on the executor (L04)", "[linear]") {
-  const kernels::UncheckedValues as_on_a_gpu;
-  check_products("gated_delta_varlen_fwd", gated_delta_varlen_fwd_cases());
-}
-
-TEST_CASE("packed requests have the bits of each alone (L04, L15)", "[linear]") {
-  const auto packed = op_runner("gated_delta_varlen_fwd", Device::cpu());
-  const std::vector<int64_t> lengths = {70, 0, 64, 31};
-  const DeltaSize size = {.requests = 1, .tokens = 170, .heads = 1};
-  const OpCase one = normal_delta("", size, Gates::mild);
-  const HostTensors got = packed(packed_delta(one, lengths).inputs, kFinal);
-  int64_t first = 0;
-  for (size_t b = 0; b < lengths.size(); ++b) {
-    CAPTURE(b);
-    const HostTensors want =
-        op_runner(kForward, Device::cpu())(some_tokens(one.inputs, first, lengths[b]), kFinal);
-    const HostTensor& out = want.at("out");
-    int64_t wrong = 0;
-    for (int64_t i = 0; i < out.size(); ++i) {
-      wrong += out.bits(i) != got.at("out").bits(first * size.dv + i);
-    }
-    const HostTensor& state = want.at("final_state");
-    for (int64_t i = 0; i < state.size(); ++i) {
-      wrong +=
-          state.bits(i) != got.at("final_state").bits(static_cast<int64_t>(b) * state.size() + i);
-    }
-    CHECK(wrong == 0);
-    first += lengths[b];
-  }
-  for (int64_t i = first * size.dv; i < got.at("out").size(); ++i) {
-    if (got.at("out").bits(i) != 0) FAIL("a row after all requests is not zero");
-  }
-}
-
-// Other mistakes are those of gated_delta_fwd, whose cases catch them.
-TEST_CASE("the cases of gated_delta_varlen_fwd catch requests that are joined (L44, L45)",
-          "[linear][mutants]") {
-  const auto mutant = [](ChunkMistake mistake) {
-    return [mistake](const HostTensors& in, const Params& params) {
-      return reference::gated_delta_varlen_fwd(in, params, mistake);
-    };
-  };
-  const std::vector<bool> caught =
-      caught_by("gated_delta_varlen_fwd", gated_delta_varlen_fwd_cases(),
-                {mutant(ChunkMistake::none), mutant(ChunkMistake::joins_requests)});
-  CHECK(caught == std::vector<bool>{false, true});
-}
-
-TEST_CASE("gated_delta_varlen_fwd explains bounds that are out of order", "[linear][errors]") {
-  HostTensors in = packed_delta(normal_delta("", {.requests = 1, .tokens = 40}), {18, 20}).inputs;
-  in.at("cu_seqlens").set_value(1, 39);
-  CHECK(outputs_error("gated_delta_varlen_fwd", in, {}) == "no error");
-  try {
-    op_runner("gated_delta_varlen_fwd", Device::cpu())(in, {});
-    FAIL("no error");
-  } catch (const std::exception& error) {
-    CHECK(error.what() ==
-          std::string("tessera: gated_delta_varlen_fwd: argument 'cu_seqlens' has a value out of "
-                      "range\n"
-                      "  expected  39 .. 40\n"
-                      "  got       38 at [2]"));
-  }
 }
 
 TEST_CASE("gated_delta_fwd explains wrong arguments (L34)", "[linear][errors]") {

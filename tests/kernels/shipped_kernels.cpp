@@ -24,7 +24,7 @@ int known_spill(const std::string& op, int nvrtc_version) {
   static const std::map<std::string, int> known = {
       {"engram_gate_fwd", 12},        // with a mask of image tokens, on sm_100a
       {"pre_big_fuse_and_norm", 12},  // on sm_100a alone
-      {"mla_decode", 16},             // by mma.sync, on sm_80
+      {"mla_decode", 4},              // by mma.sync, on sm_80
       {"sparse_mla_fwd", 20},         // the same
       {"sparse_mla_decode", 40},      // the same
       {"engram_gate_bwd", 16},
@@ -32,8 +32,6 @@ int known_spill(const std::string& op, int nvrtc_version) {
       {"per_block_cast", 20},
       {"per_channel_cast_fused", 12},
       {"swiglu_forward_and_per_channel_cast", 12},
-      {"swiglu_backward_and_per_token_cast",
-       28},                          // with a clamp: on sm_90a 16, on sm_80 20, on sm_89 28
       {"norm_bwd", 4},               // of f32 with a second gradient, in blocks of 1024 threads
       {"gate_scores_sum", 4},        // on sm_80 alone
       {"attention_bwd", 4},          // heads of 64 by mma.sync
@@ -43,19 +41,17 @@ int known_spill(const std::string& op, int nvrtc_version) {
       {"mqa_logits", 16},            // 64 heads, on sm_80 alone
       {"mqa_topk", 16},              // the same
       {"mqa_topk_blocks", 16},
-      {"paged_mqa_topk_blocks", 4},    // on sm_120a alone
-      {"gemm_fp8_masked", 28},         // on sm_100a alone
-      {"gemm_fp8_grouped", 32},        // the same, where ids may change within 128 rows
-      {"gemm_fp8_k_grouped", 4},       // the same
-      {"gemm_fp8_block", 16},          // byte by byte, on sm_89
-      {"gemm_mxfp4", 20},              // on sm_100a 16; on sm_80 20
-      {"moe_forward", 2},              // its product by MXFP4 weights of bf16 rows, on sm_100a
-      {"gemm_mxfp4_grouped", 24},      // on sm_100a; on sm_80 20, on sm_89 12
-      {"gemm_mxfp4_masked", 24},       // on sm_100a; on sm_80 and sm_89 16
-      {"attention_fwd", 48},           // heads of 256 by mma.sync: on sm_80 44, on sm_120a 32 to 48
-      {"attention_varlen_fwd", 172},   // the same: on sm_80 116, on sm_89 172
-      {"gated_delta_fwd", 8},          // of requests with lengths, on sm_100a alone
-      {"gated_delta_varlen_fwd", 8}};  // on sm_100a; on sm_80 of normed rows
+      {"paged_mqa_topk_blocks", 4},   // on sm_120a alone
+      {"gemm_fp8_masked", 28},        // on sm_100a alone
+      {"gemm_fp8_grouped", 32},       // the same, where ids may change within 128 rows
+      {"gemm_fp8_k_grouped", 4},      // the same
+      {"gemm_fp8_block", 16},         // byte by byte, on sm_89
+      {"gemm_mxfp4", 16},             // on sm_100a; on sm_80 8
+      {"gemm_mxfp4_grouped", 24},     // on sm_100a; on sm_80 20, on sm_89 12
+      {"gemm_mxfp4_masked", 24},      // on sm_100a; on sm_80 and sm_89 16
+      {"attention_fwd", 48},          // heads of 256 by mma.sync: on sm_80 44, on sm_120a 32 to 48
+      {"attention_varlen_fwd", 172},  // the same: on sm_80 116, on sm_89 172
+      {"gated_delta_fwd", 64}};       // 128 channels: on sm_80 40, on sm_89 52, on sm_90a 64
   // Tiles were chosen with NVRTC 13.0. Seen elsewhere: 4 bytes in cast_back_e5m6 (12.8 and 12.9 for
   // sm_100a), 8 in reduce_fused (13.1 for sm_100a and sm_120a).
   const int least = nvrtc_version == 13000 ? 0 : 8;

@@ -15,7 +15,6 @@
 #include "kernels/attention/mla/parts/mla_call.h"
 #include "kernels/attention/mla/parts/mla_kernel.h"
 #include "kernels/attention/parts/forward_call.h"
-#include "kernels/jit/target.h"
 #include "kernels/registry/all_ops.h"
 #include "kernels/signature/case.h"
 #include "kernels/signature/launches.h"
@@ -78,15 +77,10 @@ attention::MlaSpec spec_of(const Call& c, const Lists& lists) {
     s.extra_code_bytes = code_bytes(c.given("extra_cache"));
     s.has_extra_lengths = c.has("extra_length") ? 1 : 0;
   }
-  // Each tile converts its keys anew: smaller ones are for multiprocessors that have nothing else to do. Codes of 4 bits take
-  // so long that two tiles with eight warps that convert each are faster than one with four.
-  constexpr int64_t kSmallTile = 16, kTile = 32;
-  const int64_t heads = c["h"], tokens = c["B"] * c["n"] * part_count(c);
-  const bool is_small =
-      tokens * ((heads + kSmallTile - 1) / kSmallTile) <= jit::num_sms(c.device());
-  const bool has_fp4 = s.extra.format == CacheFormat::v41_fp4;
-  const int64_t most = is_small ? kSmallTile : has_fp4 ? kTile : heads;
-  attention::choose_form(s, c, std::min(heads, most));
+  // Parts are of small batches, where smaller tiles keep more multiprocessors busy.
+  constexpr int64_t kRows = 32, kRowsOfParts = 16;
+  const int64_t heads = c["h"];
+  attention::choose_form(s, std::min(heads, s.has_parts != 0 ? kRowsOfParts : kRows), c.device());
   return s;
 }
 
@@ -212,9 +206,9 @@ const Op sparse_mla_decode_op{
     .check_values = attention::require_query_scales,
     .functions = {{"parts", part_count}, {"list_blocks", list_blocks}},
     .examples = R"(
-      B=2 n=1 h=16 blocks=3 k=100 format=v32_fp8 sm_scale=0.0417 topk_length=given num_splits=2
+      B=2 n=1 h=16 blocks=3 k=100 format=v32_fp8 sm_scale=0.0417 topk_length=given
       B=1 n=2 h=8 blocks=9 k=70 format=v4_fp8 page_size=5 sm_scale=0.0442 attn_sink=given q_scale=given
-      B=1 n=1 h=64 blocks=2 k=64 extra_cache=given extra_blocks=4 k2=130 format=v4_fp8 sm_scale=0.0442
+      B=1 n=1 h=64 blocks=2 k=64 extra_cache=given extra_blocks=4 k2=130 format=v4_fp8 sm_scale=0.0442 num_splits=2
       B=2 n=1 h=8 blocks=2 k=40 extra_cache=given extra_blocks=3 k2=70 extra_length=given extra_format=v41_fp4 format=v41_fp8 sm_scale=0.0442 out_dtype=f32
       B=1 n=1 h=32 blocks=2 k=20 format=v41_fp8 cache_order=rows sm_scale=0.0442)",
     .bench = R"(

@@ -1,9 +1,8 @@
 // q_norm_rope: normalises heads of queries without a weight and rotates their last 64 channels.
 //
 // Dtypes   q, out bf16; positions i32|i64
-// Method   the rows of norm_fwd, a row per head and, up to 512 channels, per warp; the threads of the last 64 channels rotate four pairs each. Rows are read
+// Method   the rows of norm_fwd, a row per head; the threads of the last 64 channels rotate four pairs each. Rows are read
 //          and written once; the bound is bytes / copy bandwidth.
-// Measured one H200, 8192 x 64 heads of 512: 259 us, 98 % of copy; 64 threads of a head and a barrier 337.
 // Maths    norm_fwd, rounded to bf16, then apply_rotary of interleaved pairs, rounded again: the same bits
 
 #include <numeric>
@@ -32,10 +31,7 @@ struct Spec {
 };
 
 ir::Kernel build(const Spec& s) {
-  // A warp has a head: no barrier.
-  constexpr int64_t kLongHead = 512;
-  const serving::RowTile tile = serving::pick_row_tile(
-      s.channels, {.shares_blocks = true, .max_threads = s.channels > kLongHead ? 256 : 32});
+  const serving::RowTile tile = serving::pick_row_tile(s.channels, true);
   Builder k("q_norm_rope");
   auto tokens = k.dim("tokens");
   const DimOptions apart{.multiple_of = s.width};
@@ -59,28 +55,27 @@ ir::Kernel build(const Spec& s) {
   auto position = k.var(s.positions, -1, "position");
   auto n = row.local(DType::bf16, "n");
   row.clear(n);
-  k.if_(exists, [&] {
-    position = positions(token).unchecked();
+  k.if_(exists, [&] { position = positions(token).unchecked(); });
+  // Rows of padding are zeros, whatever q holds.
+  auto counts = k.let("counts", Value(position) != -1);
+  k.if_(counts, [&] {
     for (int64_t step = 0; step < tile.steps; ++step) {
       row.in_row(step,
                  [&](const Value& column) { row.load(q(token, head), column, n(step), s.width); });
     }
   });
-  // Rows of padding are zeros, whatever q holds.
-  auto counts = k.let("counts", Value(position) != -1);
   const Value squares = row.sum([&](int64_t step, const Value& i) {
     auto value = f32(n(step, i));
     return std::pair(value, value);
   });
-  auto r = k.let("r", 1.0f / sqrt(squares / static_cast<float>(s.channels) + eps));
+  auto inverse = 1.0f / sqrt(squares / static_cast<float>(s.channels) + eps);
+  auto r = k.let("r", select(counts, inverse, 0.0f));
   k.if_(exists, [&] {
     for (int64_t step = 0; step < tile.steps; ++step) {
       row.in_row(step, [&](const Value& column) {
         auto values = k.local(DType::f32, {kRowRun}, "values");
-        k.unrolled(kRowRun, [&](Value i) {
-          auto normed = f32(cast(DType::bf16, f32(n(step, i)) * r));
-          values(i) = select(counts, normed, 0.0f);
-        });
+        k.unrolled(kRowRun,
+                   [&](Value i) { values(i) = f32(cast(DType::bf16, f32(n(step, i)) * r)); });
         auto first = k.let("first_rotated", column - (s.channels - serving::kRotated));
         k.if_(first >= 0 && counts, [&] {
           angles.load(position, first, first >= 0, out_of_range("positions"));

@@ -120,7 +120,6 @@ const std::map<std::string, std::vector<OpCase> (*)()> kCases = {
     {"gather_pages", gather_pages_cases},
     {"paged_lengths", paged_lengths_cases},
     {"slot_plan", slot_plan_cases},
-    {"serving_plan", serving_plan_cases},
     {"hisparse_swap_in", hisparse_swap_in_cases},
     {"hisparse_replay", hisparse_replay_cases},
     {"hisparse_backup", hisparse_backup_cases},
@@ -158,7 +157,6 @@ const std::map<std::string, std::vector<OpCase> (*)()> kCases = {
     {"causal_conv1d_update", causal_conv1d_update_cases},
     {"rmsnorm_gated_fwd", rmsnorm_gated_fwd_cases},
     {"gated_delta_fwd", gated_delta_fwd_cases},
-    {"gated_delta_varlen_fwd", gated_delta_varlen_fwd_cases},
     {"gated_delta_decode", gated_delta_decode_cases},
 };
 

@@ -115,14 +115,12 @@ std::string rules_text(const Signature& signature) {
   return text;
 }
 
-/// The meanings of the symbols of rules and shapes. The name of a function of the op would tell a reader nothing.
+/// The meanings of the symbols of rules and shapes.
 std::string lets_text(const Signature& signature) {
   std::string text;
   for (const kernels::LetRule& let : signature.lets) {
-    const std::string value = let.trimmed_by.empty() ? let.value.text() : let.trimmed_by;
-    if (value.ends_with("()")) continue;
     text += fmt::format("{}`{} = {}`", text.empty() ? "Here " : ", ", fmt::join(let.symbols, ", "),
-                        value);
+                        let.trimmed_by.empty() ? let.value.text() : let.trimmed_by);
   }
   return text.empty() ? text : text + ".\n\n";
 }
@@ -174,7 +172,7 @@ std::string python_call(const OpInfo& op, const kernels::BenchCase& example) {
     }
     line += argument;
   }
-  return "```python in: op\n" + text + line + "\n```\n\n";
+  return "Python:\n\n```python in: op\n" + text + line + "\n```\n\n";
 }
 
 /// The purpose of a family, in the words of somebody who looks for an op.
@@ -254,7 +252,7 @@ std::string ops_text(const std::string& root, const std::string& family) {
     sections += tensors_table(op, signature) + params_table(op, signature) + lets_text(signature) +
                 rules_text(signature);
     if (!op.examples.empty()) {
-      sections += "```cpp in: op\n" + cpp_call(written, op.examples.front()) + "```\n\n" +
+      sections += "C++:\n\n```cpp in: op\n" + cpp_call(written, op.examples.front()) + "```\n\n" +
                   python_call(op, op.examples.front());
     }
     sections += times_table(records, op);

@@ -5,7 +5,8 @@
 // Blocks walk items of work (paged_items.h): a part of one request for one tile of rows, which are the queries of its
 // tokens and heads. So a key is loaded once for all heads, and once for both products. Three roles share an item:
 //
-//   load     fills a ring with blocks of 64 keys, and one with the queries of the item: mla_load.cpp
+//   load     fills a ring with blocks of 64 keys: a tensor copy where a block lies in one page and ends before the
+//            request does, else a gather of rows, those behind the request zeros
 //   scores   multiplies q and the keys of a block, turns the scores into p, and fills a ring with p and the factor by
 //            which the output so far shrinks
 //   values   rescales its sums and adds p v, from the same block of keys
@@ -19,10 +20,8 @@
 // Up to 32 rows, which is what shared memory has room for; mla_two_groups.cpp takes more.
 //
 // Bound    bytes of the cache: 74 KB of a block take 4060 clocks of an SM at 4.2 TB/s, its products 1230 for 16 rows.
-// Measured one H200, us: 128 requests of 4096 keys, 16 heads 161 (goal 155), of 1024 keys 52.6 (43). sparse_mla_fwd, 4096 tokens
-//          by 2048 keys of 576, 32 heads 2812 (1.7 ms for the gather). Gathers of 64 channels at a time take 2386 and 2527 for 8
-//          and 16 heads; of whole rows, each of which looked its page up, 2088 and 2241.
-// Lost     rows one after the other in `scores`, with a chain of five exchanges each: 167, 58, and 3200 for 32 heads.
+// Measured one H200, us: 128 requests of 4096 keys, 16 heads 166 (goal 155), of 1024 keys 58 (43). sparse_mla_fwd, 4096 tokens
+//          by 2048 keys of 576: 8, 16, 32 heads 2161, 2271, 3233 (1.7 ms for the gather).
 
 #include <vector>
 
@@ -116,6 +115,32 @@ class MlaValues {
   const Ref values_, o_;
 };
 
+/// The role `load`.
+void load_item(MlaTensors& t, MlaRings& to, const PagedPlace& at) {
+  dsl::Builder& k = t.k;
+  k.serial(at.first, at.end, [&](Value j) {
+    to.keys.fill([&] {
+      const auto gather = [&] { load_rows(t, at, *t.cache, j, to.key_tile); };
+      if (t.spec.by_engine == 0) {
+        gather();
+      } else {
+        auto key = k.let("first_key", j * kLatentKeys);
+        Value of_key = t.table(at.request, key / t.page_size);
+        auto page = k.let("page", k.uniform(of_key));
+        k.if_else(
+            key + kLatentKeys <= at.length,
+            [&] {
+              k.copy((*t.cache)(page, dsl::Builder::all, 0)
+                         .tile({key % t.page_size, 0}, {kLatentKeys, t.spec.width}),
+                     to.key_tile, {.engine = ir::Engine::tensor});
+            },
+            gather);
+      }
+      note_pages(t, at, j, to.has_page);
+    });
+  });
+}
+
 }  // namespace
 
 ir::Kernel build_mla_decode(const MlaSpec& spec) {
@@ -138,8 +163,16 @@ ir::Kernel build_mla_decode(const MlaSpec& spec) {
     each_item(t, false, [&](const Value& request, const Value& item) { role.run(request, item); });
   };
   const auto load = [&] {
-    const auto role = make_load(t, rings.queries, {&rings.blocks});
-    each_item(t, false, [&](const Value& request, const Value& item) { role->run(request, item); });
+    if (t.lists) {
+      const auto role = make_listed_load(t, rings);
+      return each_item(t, false,
+                       [&](const Value& request, const Value& item) { role->run(request, item); });
+    }
+    PagedPlace place(t);
+    each_item(t, false, [&](const Value& request, const Value& item) {
+      place.find(request, item);
+      load_item(t, rings, place);
+    });
   };
   const RoleRegisters registers = t.registers();
   k.roles({{.name = "scores",

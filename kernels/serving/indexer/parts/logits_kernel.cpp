@@ -9,8 +9,7 @@
 // Blocks take them in turn. An item computes the keys between the first and the last that some of its rows sees, and
 // writes of each row what the row sees; the other columns of the chunk are filled with -inf.
 //
-// By roles      four warps load a ring of tiles: keys in rows by tensor copies, those of pages and of chosen blocks by pieces,
-//               whose rows are looked up once, a key by each thread; scales by cp.async.
+// By roles      four warps load a ring of tiles: keys in rows by tensor copies, those of pages by pieces; scales by cp.async.
 //               Groups of four warps multiply 64 keys each by wgmma. While one of them adds up, others multiply.
 // Plain form    four warps of 16 keys each, by wgmma or mma.sync as the target has it; copies run ahead.
 //
@@ -20,9 +19,9 @@
 // Tiles         4 queries of 64 heads: 256 columns need half of the bytes from L2 that 128 do. Without spills compile too, by
 //               NVRTC: 2 queries by 192 or 256 keys (three and four groups), 2 by 128 with two products at once.
 // Measured      one H200, us (goal: DeepGEMM's time): 2048 x 65536 of 64 heads 2172 (1914), 8192 x 65536 8839 (8507); paged, 256
-//               x 8192 117 (78), 64 x 65536 228 (550 for 256 requests), 1 x 262144 18.6 (8: bound); 8 rows of 2048 chosen blocks
-//               17 (14 with the choice), 256 rows 352 (90). Where each piece looked its row up: 250, 481, 34.5, 67, 1998.
-//               Tensor copies of pages need shared tiles of their own, which a product does not take.
+//               x 8192 252 (78), 64 x 65536 482 (550 for 256 requests), 1 x 262144 34 (8: bound); 8 rows of 2048 chosen blocks
+//               67 (14 with the choice), 256 rows 1990 (90). One run, the first: pages come by pieces of 16 bytes, the likely
+//               limit of paged and chosen keys; tensor copies of whole pages are not tried.
 
 #include "kernels/serving/indexer/parts/logits_kernel.h"
 
@@ -105,12 +104,6 @@ class LogitsKernel {
     auto weight_tile = q_ring.shared(kF32, {t_.rows, s_.heads}, "weight_tile");
     auto k_tile = ring.shared(DType::e4m3, {t_.keys, s_.width}, "k_tile");
     auto sf_tile = ring.shared(kF32, {t_.keys, 1}, "sf_tile");
-    std::optional<Ref> there_tile;
-    if (looks_up()) {
-      there_tile.emplace(ring.shared(DType::u8, {t_.keys}, "there"));
-      row_of_key_.emplace(k_.shared(kI32, {t_.keys}, "row_of_key"));
-      offset_of_key_.emplace(k_.shared(kI32, {t_.keys}, "offset_of_key"));
-    }
     const dsl::CopyOptions by_engine{.engine = ir::Engine::tensor};
     const auto fetch = [&] {
       each_item([&] {
@@ -119,21 +112,15 @@ class LogitsKernel {
             k_.copy(q_box(), q_tile, by_engine);
             k_.copy(weights_box(), weight_tile);
           });
-          k_.serial(first_, end_, [&](Value j) {
-            if (!looks_up()) return ring.fill([&] { load(j, k_tile, sf_tile, by_engine); });
-            look_up(j);
-            ring.fill([&] { load_found(k_tile, sf_tile, *there_tile); });
-          });
+          k_.serial(first_, end_,
+                    [&](Value j) { ring.fill([&] { load(j, k_tile, sf_tile, by_engine); }); });
         });
       });
     };
     const auto multiply = [&] {
       Sums sums(*this);
       const auto take = [&](int64_t part) {
-        ring.take([&] {
-          if (there_tile) sums.note(part, *there_tile);
-          sums.multiply(part, k_tile, sf_tile, q_tile, by_keys(4 * groups));
-        });
+        ring.take([&] { sums.multiply(part, k_tile, sf_tile, q_tile, by_keys(4 * groups)); });
       };
       each_item([&] {
         fill_rest();
@@ -190,8 +177,6 @@ class LogitsKernel {
   bool is_paged() const { return s_.keys == KeyPlace::in_pages; }
   /// Columns are the keys of chosen blocks, not all keys.
   bool has_blocks() const { return s_.block_size > 0; }
-  /// The place of a key in memory is looked up.
-  bool looks_up() const { return is_paged() || has_blocks(); }
 
   void declare_rows() {
     keys_ = k_.dim("keys");
@@ -304,30 +289,6 @@ class LogitsKernel {
     k_.copy(k_in_->rows(t_.keys, place), tile);
     k_.copy(k_sf_->rows(t_.keys, place), sf_tile);
   }
-  /// Finds the rows of the keys of a tile, each by one thread: its page and the place there, or the key itself. -1 for keys
-  /// that no row sees, and those without a page.
-  void look_up(const Value& j) {
-    k_.parallel({t_.keys}, [&](Value r) {
-      auto key = k_.let("key_here", key_at(j * t_.keys + r));
-      (*row_of_key_)(r) = is_paged() ? page_of(key) : key;
-      if (is_paged()) (*offset_of_key_)(r) = max(key, 0) % page_size_;
-    });
-  }
-  /// Copies the keys that look_up has found.
-  void load_found(const Ref& tile, const Ref& sf_tile, const Ref& there) {
-    k_.parallel({t_.keys}, [&](Value r) {
-      Value row = (*row_of_key_)(r);
-      there(r) = cast(DType::u8, row >= 0);
-    });
-    const auto place = [this](const Value& r) {
-      Value row = (*row_of_key_)(r);
-      if (!is_paged()) return std::vector<Value>{row};
-      Value offset = (*offset_of_key_)(r);
-      return std::vector<Value>{row, offset};
-    };
-    k_.copy(k_in_->rows(t_.keys, place), tile);
-    k_.copy(k_sf_->rows(t_.keys, place), sf_tile);
-  }
   /// The key of a place; -1 if no row of the item sees it.
   Value key_at(const Value& place) const {
     if (!has_blocks()) return select(place < seen(), place, -1);
@@ -390,7 +351,6 @@ class LogitsKernel {
       for (int32_t i = 0; i < std::max(o_.t_.parts, 1); ++i) {
         parts_.push_back(k_.fragment(kF32, {o_.t_.keys, o_.heads_}, "part"));
         scales_.push_back(k_.fragment(kF32, {o_.t_.keys}, "scale"));
-        if (is_noted()) there_.push_back(k_.fragment(kI32, {o_.t_.keys}, "is_there"));
       }
     }
 
@@ -398,13 +358,6 @@ class LogitsKernel {
       k_.copy(weights, weights_.reshape({o_.t_.rows, o_.s_.heads}));
     }
 
-    /// Notes the keys of a tile that are there. Without roles the threads that add up look for themselves.
-    void note(int64_t part, const Ref& there) {
-      k_.parallel({o_.t_.keys}, [&](Value r) {
-        Value is_there = there(r);
-        there_[static_cast<size_t>(part)](r) = dsl::i32(is_there);
-      });
-    }
     /// Multiplies a tile of keys; add(part, j) ends it, where it is tile j.
     void multiply(int64_t part, const Ref& k_tile, const Ref& sf_tile, const Ref& q_tile,
                   const dsl::GemmOptions& options) {
@@ -442,12 +395,6 @@ class LogitsKernel {
     }
 
    private:
-    bool is_noted() const { return o_.t_.by_roles != 0 && o_.looks_up(); }
-    Value counts(size_t p, const Value& r, const Value& key) {
-      if (!is_noted()) return o_.counts(key);
-      Value is_there = there_[p](r);
-      return is_there != 0;
-    }
     void write(size_t p, int64_t q, const Value& j) {
       const Value begin = o_.begins_[static_cast<size_t>(q)],
                   end = o_.ends_[static_cast<size_t>(q)];
@@ -455,7 +402,7 @@ class LogitsKernel {
         auto key = j * o_.t_.keys + r;
         Value sum = total_(r), scale = scales_[p](r);
         Value logit = sum * scale;
-        if (o_.looks_up()) logit = select(counts(p, r, key), logit, kLowest);
+        if (o_.is_paged() || o_.has_blocks()) logit = select(o_.counts(key), logit, kLowest);
         k_.if_(key >= begin && key < end, [&] {
           (*o_.logits_)(o_.row_ + q, o_.column(key, begin)).unchecked() =
               dsl::cast(o_.logits_->dtype(), logit);
@@ -467,7 +414,7 @@ class LogitsKernel {
     dsl::Builder& k_;
     const int64_t eights_;
     const Ref weights_, chains_, pairs_, halves_, total_;
-    std::vector<Ref> parts_, scales_, there_;
+    std::vector<Ref> parts_, scales_;
   };
 
   const LogitsSpec s_;
@@ -477,7 +424,6 @@ class LogitsKernel {
   Value rows_, columns_, of_request_, chunk_, keys_, pages_, page_size_, table_columns_;
   std::optional<Ref> q_, weights_, logits_, k_in_, k_sf_, k_start_, k_end_, table_, lengths_,
       blocks_;
-  std::optional<Ref> row_of_key_, offset_of_key_;  // of a tile
   // The item's own.
   Value request_, row_, count_, from_tile_, first_, end_;
   Value begin_key_, end_key_;  // of its only row, where that has blocks
