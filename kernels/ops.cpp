@@ -3011,13 +3011,38 @@ void gated_delta_fwd(const GatedDeltaFwd& call, Stream stream) {
            {"write_slots", call.write_slots},
            {"out", call.out},
            {"final_state", call.final_state},
-           {"pool", call.pool}},
+           {"pool", call.pool},
+           {"workspace", call.workspace}},
           {{"scale", call.scale},
            {"qk_norm", call.qk_norm},
            {"norm_eps", call.norm_eps},
            {"segment", call.segment},
            {"output_final_state", call.output_final_state}},
           stream);
+}
+
+TensorView workspace_of(const GatedDeltaFwd& call) {
+  static const OpInfo& op = table_of(parsed(gated_delta_fwd_op));
+  return workspace_of(op,
+          {{"q", call.q},
+           {"k", call.k},
+           {"v", call.v},
+           {"g", call.g},
+           {"beta", call.beta},
+           {"lengths", call.lengths},
+           {"initial_state", call.initial_state},
+           {"read_slots", call.read_slots},
+           {"write_slots", call.write_slots},
+           {"out", call.out},
+           {"final_state", call.final_state},
+           {"pool", call.pool},
+           {"workspace", call.workspace}},
+          {},
+          {{"scale", call.scale},
+           {"qk_norm", call.qk_norm},
+           {"norm_eps", call.norm_eps},
+           {"segment", call.segment},
+           {"output_final_state", call.output_final_state}});
 }
 
 void gated_delta_decode(const GatedDeltaDecode& call, Stream stream) {

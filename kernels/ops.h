@@ -4245,6 +4245,7 @@ TESSERA_API void rmsnorm_gated_fwd(const RmsnormGatedFwd& call, Stream stream);
 ///   -> out           as q [B, S, hv, dv]
 ///   -> final_state?  f32 [B, hv, dk, dv]             iff output_final_state
 ///   -> inout pool?   f32/bf16 [N, hv, dk, dv] any1   # states of requests, in place of the other two
+///   workspace        f32 [elements()] align 16
 ///   param  scale float = none                        # none: dk^-0.5
 ///   param  qk_norm bool = false                      # q and k are divided by their lengths
 ///   param  norm_eps float = 1e-6
@@ -4277,6 +4278,7 @@ struct GatedDeltaFwd {
   TensorView out = {};
   TensorView final_state = {};
   TensorView pool = {};
+  TensorView workspace = {};
   std::optional<double> scale = {};
   bool qk_norm = false;
   double norm_eps = 1e-06;
@@ -4284,6 +4286,7 @@ struct GatedDeltaFwd {
   bool output_final_state = false;
 };
 TESSERA_API void gated_delta_fwd(const GatedDeltaFwd& call, Stream stream);
+TESSERA_API TensorView workspace_of(const GatedDeltaFwd& call);
 
 /// the gated delta rule of the newest tokens, on a pool of states
 ///

@@ -1,7 +1,7 @@
 // gated_delta_fwd: the gated delta rule over whole requests, in chunks of 64 tokens.
 //
 // Dtypes   q, k, v, out bf16|f16; g f32; beta f32|bf16; states f32, in a pool f32|bf16
-// Method   see chunk_kernel.cpp
+// Method   two kernels, see chunk_kernel.cpp
 
 #include <numeric>
 
@@ -19,15 +19,35 @@
 namespace tessera::kernels {
 namespace {
 
-/// Bytes of a block that holds tiles of `stages` chunks, if no buffers share memory.
-int64_t bytes_of(const linear::ChunkSpec& s, int64_t columns, int64_t stages) {
-  constexpr int64_t kTokens = linear::kChunk, kHalf = 2, kSingle = 4;  // bytes of elements
-  constexpr int64_t kSmall = 4096;                                     // what is less than a tile
-  const int64_t row_tile = kTokens * s.dk * kHalf, value_tile = kTokens * columns * kHalf;
-  const int64_t triangles = kTokens * kTokens * (2 * kSingle + kHalf);
-  const int64_t normed = s.has_norm && stages > 1 ? 2 * row_tile : 0;
-  return stages * (2 * row_tile + value_tile) + s.dk * columns * kHalf + value_tile + normed +
-         triangles + kSmall;
+constexpr int64_t kC = linear::kChunk, kHalf = 2, kSingle = 4;  // tokens; bytes of elements
+constexpr int64_t kWidest = 8;                                  // elements of 16 bytes
+
+int64_t chunks_of(const Call& c) {
+  return (c["S"] + kC - 1) / kC;
+}
+
+/// The first kernel leaves A and P, normed q and k, and decays for the second. In elements of f32.
+struct Workspace {
+  explicit Workspace(const Call& c)
+      : places(c["B"] * chunks_of(c) * c["hv"]),
+        triangle(places * kC * kC * kHalf / kSingle),
+        normed(c.flag("qk_norm") ? c["B"] * chunks_of(c) * kC * c["h"] * c["dk"] * kHalf / kSingle
+                                 : 0),
+        decays(places * 2 * kC) {}
+  int64_t places, triangle, normed, decays;
+};
+
+int64_t workspace_elements(const Call& c) {
+  const Workspace w(c);
+  return 2 * w.triangle + 2 * w.normed + w.decays;
+}
+
+/// Bytes of a block that holds `stages` chunks.
+int64_t bytes_of(const linear::ChunkSpec& s, int64_t stages) {
+  constexpr int64_t kSmall = 2048;  // of barriers
+  const int64_t values = s.groups * kC * linear::kColumns * kHalf;
+  const int64_t chunk = (2 * kC * s.dk + 2 * kC * kC) * kHalf + values + 2 * kC * kSingle;
+  return stages * chunk + values + kSmall;
 }
 
 void launches(const Call& c, Launches& go) {
@@ -38,27 +58,59 @@ void launches(const Call& c, Launches& go) {
   s.reads_state = s.has_pool || c.has("initial_state");
   s.writes_state = s.has_pool || has_final;
   if (c["B"] == 0 || c["hv"] == 0 || (!s.has_tokens && !s.writes_state)) return;
-  s.dtype = c.dtype("q"), s.beta_dtype = c.dtype("beta");
+  s.dtype = c.dtype("q");
   s.state_dtype = s.has_pool ? c.dtype("pool") : DType::f32;
-  s.has_norm = c.flag("qk_norm"), s.has_lengths = s.has_tokens && c.has("lengths");
   s.has_read_slots = c.has("read_slots"), s.has_write_slots = c.has("write_slots");
-  s.dk = c.i32("dk"), s.dv = c.i32("dv");
-  const int64_t memory = jit::shared_memory_limit(c.device());
-  s.columns = bytes_of(s, 64, 1) <= memory ? 64 : 32;
-  s.stages = bytes_of(s, s.columns, 2) <= memory ? 2 : 1;
-  Args args;
-  if (s.has_tokens) {
-    const Dims parts = {c["B"], c["S"], c["hv"], s.dv / s.columns, s.columns};
-    args.tensors = {{"v", reshaped(c.given("v"), parts)}, {"out", reshaped(c.given("out"), parts)}};
-    constexpr int64_t kWidest = 8;
-    int64_t width = common_vector(c.given("v"), kWidest);
-    for (const char* name : {"q", "k"})
-      width = std::gcd(width, common_vector(c.given(name), kWidest));
-    s.row_width = static_cast<uint8_t>(width);
-    s.out_width = static_cast<uint8_t>(common_vector(c.given("out"), kWidest));
+  s.dk = c.i32("dk"), s.dv = c.i32("dv"), s.groups = 1;
+  if (!s.has_tokens) return go.add(linear::build_chunks, s, {}, "states");
+  s.has_norm = c.flag("qk_norm"), s.has_lengths = c.has("lengths");
+  const Workspace w(c);
+  int64_t begin = 0;
+  const auto work = [&](DType dtype, const Dims& shape, int64_t elements) {
+    // As an integer: a dry call has a workspace without memory.
+    const auto address = reinterpret_cast<uintptr_t>(c.given("workspace").data);
+    void* data = reinterpret_cast<void*>(address + static_cast<uintptr_t>(begin * kSingle));
+    begin += elements;
+    return TensorView{data, dtype, shape, c.device()};
+  };
+  const TensorView a = work(s.dtype, {w.places, kC, kC}, w.triangle);
+  const TensorView p = work(s.dtype, {w.places, kC, kC}, w.triangle);
+  const Dims of_normed = {c["B"], chunks_of(c) * kC, c["h"], c["dk"]};
+  const TensorView q_normed = work(s.dtype, of_normed, w.normed);
+  const TensorView k_normed = work(s.dtype, of_normed, w.normed);
+  const TensorView decays = work(DType::f32, {w.places, 2 * kC}, w.decays);
+  const int64_t of_keys =
+      std::gcd(common_vector(c.given("q"), kWidest), common_vector(c.given("k"), kWidest));
+  linear::PrepareSpec first{};
+  first.dtype = s.dtype, first.beta_dtype = c.dtype("beta");
+  first.has_norm = s.has_norm, first.has_lengths = s.has_lengths;
+  first.row_width = static_cast<uint8_t>(of_keys), first.dk = s.dk;
+  first.blocks = jit::has_wgmma(c.device()) ? 5 : 4;  // with five mma.sync spills
+  Args prepared{.tensors = {{"a", a}, {"p", p}, {"decays", decays}},
+                .scalars = {{"scale", attention::scale_of(c)}}};
+  if (s.has_norm) {
+    prepared.tensors.push_back({"q_normed", q_normed});
+    prepared.tensors.push_back({"k_normed", k_normed});
   }
-  args.scalars = {{"scale", attention::scale_of(c)}};
-  go.add(linear::build_chunks, s, args);
+  go.add(linear::build_prepare, first, prepared, "prepare");
+  const int64_t of_rows = s.has_norm ? kWidest : of_keys;
+  s.row_width = static_cast<uint8_t>(std::gcd(of_rows, common_vector(c.given("v"), kWidest)));
+  s.out_width = static_cast<uint8_t>(common_vector(c.given("out"), kWidest));
+  s.by_roles = jit::has_wgmma(c.device()) && s.row_width == kWidest && s.out_width == kWidest;
+  // Blocks of 64 columns load q, k, A and P of a head twice, those of 128 leave multiprocessors idle.
+  const bool is_large = 2 * c["B"] * c["hv"] > jit::num_sms(c.device());
+  if (s.by_roles && s.dv == 128 && is_large) s.groups = 2;
+  const int64_t memory = jit::shared_memory_limit(c.device());
+  s.stages = s.by_roles && bytes_of(s, 3) <= memory ? 3 : bytes_of(s, 2) <= memory ? 2 : 1;
+  Args args{.tensors = {{"a", a}, {"p", p}, {"decays", decays}},
+            .scalars = {{"scale", attention::scale_of(c)}}};
+  if (s.has_norm) {
+    args.tensors.push_back({"q", q_normed}), args.tensors.push_back({"k", k_normed});
+  }
+  const Dims parts = {c["B"], c["S"], c["hv"], s.dv / linear::kColumns, linear::kColumns};
+  args.tensors.push_back({"v", reshaped(c.given("v"), parts)});
+  args.tensors.push_back({"out", reshaped(c.given("out"), parts)});
+  go.add(linear::build_chunks, s, args, "chunks");
 }
 
 void check(const Call& c) {
@@ -91,6 +143,7 @@ const Op gated_delta_fwd_op{
       -> out           as q [B, S, hv, dv]
       -> final_state?  f32 [B, hv, dk, dv]             iff output_final_state
       -> inout pool?   f32/bf16 [N, hv, dk, dv] any1   # states of requests, in place of the other two
+      workspace        f32 [elements()] align 16
       param  scale float = none                        # none: dk^-0.5
       param  qk_norm bool = false                      # q and k are divided by their lengths
       param  norm_eps float = 1e-6
@@ -114,6 +167,7 @@ const Op gated_delta_fwd_op{
     .launches = launches,
     .check = check,
     .check_values = check_values,
+    .functions = {{"elements", workspace_elements}},
     .examples = R"(
       B=2 S=130 h=1 hv=2 dk=64 dv=64 q=bf16 beta=f32 initial_state=given output_final_state=true
       B=1 S=70 h=1 hv=1 dk=128 dv=128 q=bf16 beta=bf16 qk_norm=true

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <limits>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -59,23 +58,27 @@ int64_t wrong_bits(const HostTensor& got, const HostTensor& want) {
   return wrong;
 }
 
-/// The kernel with the sums of the tensor cores, of a call with both states.
-HostTensors run_kernel(const HostTensors& in, const char* target, uint8_t stages, int32_t columns) {
+/// A form of the second kernel.
+struct ChunkForm {
+  const char* target;
+  uint8_t stages, groups;
+  uint32_t schedule = 0;
+};
+
+/// Both kernels with the sums of the tensor cores, of a call with both states.
+HostTensors run_kernels(const HostTensors& in, const ChunkForm& form) {
+  constexpr int64_t kC = kernels::linear::kChunk;
   const Dims q = in.at("q").shape(), v = in.at("v").shape();
-  kernels::linear::ChunkSpec s{};
-  s.dtype = in.at("q").dtype(), s.beta_dtype = in.at("beta").dtype();
-  s.state_dtype = DType::f32;
-  s.has_tokens = s.reads_state = s.writes_state = true;
-  s.row_width = s.out_width = 8, s.stages = stages;
-  s.dk = static_cast<int32_t>(q[3]), s.dv = static_cast<int32_t>(v[3]), s.columns = columns;
-  HostTensor out(s.dtype, v), state(DType::f32, in.at("initial_state").shape());
+  const DType dtype = in.at("q").dtype();
+  const int64_t places = q[0] * ((q[1] + kC - 1) / kC) * v[2];
+  HostTensor a(dtype, {places, kC, kC}), p(dtype, {places, kC, kC});
+  HostTensor decays(DType::f32, {places, 2 * kC});
   NamedArguments given;
   for (const auto& [name, tensor] : in) given.tensors[name] = tensor.view();
-  const Dims parts = {v[0], v[1], v[2], v[3] / columns, columns};
-  given.tensors["v"] = {in.at("v").view().data, s.dtype, parts, Device::cpu()};
-  given.tensors["out"] = {out.view().data, s.dtype, parts, Device::cpu()};
-  given.tensors["final_state"] = state.view();
-  given.dims = {{"batch", q[0]}, {"tokens", q[1]}, {"key_heads", q[2]}, {"heads", v[2]}};
+  given.tensors["a"] = a.view(), given.tensors["p"] = p.view();
+  given.tensors["decays"] = decays.view();
+  given.dims = {{"batch", q[0]},     {"tokens", q[1]}, {"key_tokens", q[1]},
+                {"key_heads", q[2]}, {"heads", v[2]},  {"places", places}};
   const auto add = [&](const std::string& name, const Dims& shape) {
     given.dims[name + "_request"] = num_elements(shape) / shape[0];
     given.dims[name + "_token"] = num_elements(shape) / shape[0] / shape[1];
@@ -89,7 +92,23 @@ HostTensors run_kernel(const HostTensors& in, const char* target, uint8_t stages
     given.dims[name + "_row"] = v[3], given.dims[name + "_column"] = 1;
   }
   given.numbers["scale"] = 1 / std::sqrt(static_cast<double>(q[3]));
-  run_with_target_sums(kernels::linear::build_chunks(s), target, given);
+  kernels::linear::PrepareSpec first{};
+  first.dtype = dtype, first.beta_dtype = in.at("beta").dtype();
+  first.row_width = 8, first.blocks = 4, first.dk = static_cast<int32_t>(q[3]);
+  run_with_target_sums(kernels::linear::build_prepare(first), form.target, given);
+  kernels::linear::ChunkSpec s{};
+  s.dtype = dtype, s.state_dtype = DType::f32;
+  s.has_tokens = s.reads_state = s.writes_state = true;
+  s.by_roles = form.target == std::string("sm_90a");
+  s.row_width = s.out_width = 8, s.stages = form.stages, s.groups = form.groups;
+  s.dk = first.dk, s.dv = static_cast<int32_t>(v[3]);
+  HostTensor out(dtype, v), state(DType::f32, in.at("initial_state").shape());
+  constexpr int64_t kColumns = kernels::linear::kColumns;
+  const Dims parts = {v[0], v[1], v[2], v[3] / kColumns, kColumns};
+  given.tensors["v"] = {in.at("v").view().data, dtype, parts, Device::cpu()};
+  given.tensors["out"] = {out.view().data, dtype, parts, Device::cpu()};
+  given.tensors["final_state"] = state.view();
+  run_with_target_sums(kernels::linear::build_chunks(s), form.target, given, form.schedule);
   return {{"out", std::move(out)}, {"final_state", std::move(state)}};
 }
 
@@ -108,11 +127,12 @@ TEST_CASE("gated_delta_fwd has the bits of its definition, whatever target (L02)
         DeltaSize{.requests = 2, .tokens = 64, .heads = 1, .dtype = DType::f16}}) {
     const OpCase test = state_case(size, Gates::exact);
     const HostTensors want = reference::gated_delta_fwd(test.inputs, kFinal);
-    for (const auto& [target, stages, columns] :
-         {std::tuple("sm_90", 1, 64), std::tuple("sm_90", 1, 32), std::tuple("sm_90a", 2, 64)}) {
-      CAPTURE(test.label, target, columns);
-      const HostTensors got =
-          run_kernel(test.inputs, target, static_cast<uint8_t>(stages), columns);
+    for (const ChunkForm& form :
+         {ChunkForm{"sm_90", 1, 1}, ChunkForm{"sm_90", 2, 1}, ChunkForm{"sm_90a", 2, 1},
+          ChunkForm{"sm_90a", 3, 2, 1}, ChunkForm{"sm_90a", 2, 2, 2}}) {
+      if (size.dv < form.groups * kernels::linear::kColumns) continue;
+      CAPTURE(test.label, form.target, form.stages, form.groups);
+      const HostTensors got = run_kernels(test.inputs, form);
       CHECK(wrong_bits(got.at("out"), want.at("out")) == 0);
       CHECK(wrong_bits(got.at("final_state"), want.at("final_state")) == 0);
     }
