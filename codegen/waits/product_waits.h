@@ -31,8 +31,10 @@ void delay_products(Program& program, std::vector<std::string>& notes);
 
 /// Down the statements that follow: the wait for a product, with the arrival that frees its stage if it ends a take, moves to
 /// the first statement that needs the sums or writes the left operand's registers. It stays above statements that write memory
-/// or wait for other threads; a wait for the next stages of the ring is no obstacle while there are more stages than products in
-/// flight. Below an exchange of values between lanes a wait names the registers written last, `Await::above`. Notes what moved.
+/// or wait for other threads. There are two exceptions. Stores to shared memory and barriers of the role are no obstacle inside a
+/// take if all operands there are tiles of rings. A wait for the next stages of the ring is none while there are more stages
+/// than products in flight. Below an exchange of values between lanes a wait names the registers written last, `Await::above`.
+/// Notes what moved.
 void sink_products(Program& program, std::vector<std::string>& notes);
 
 }  // namespace tessera::codegen

@@ -26,6 +26,7 @@ struct End {
   std::vector<const Array*> registers = {};  // sums and left operands
   std::vector<Slice> left = {};              // left operands of this product
   int64_t clocks = 0;                        // that the instructions take
+  bool reads_rings = true;                   // operands in shared memory are tiles of rings
 };
 
 /// The last product of a take is awaited above branches and exchanges of values between lanes unless it takes as long as these.
@@ -48,6 +49,10 @@ End end_at(StmtPlace begin, StmtPlace at, StmtPlace end) {
     if (mma->a.array) result.registers.push_back(mma->a.array.get());
     if (mma->c.array != wait->sum.array) continue;
     result.clocks += mma->columns() / 2;
+    for (const SharedMatrix* operand : {&mma->left, &mma->right}) {
+      const ArrayRef& array = operand->first.array;
+      result.reads_rings = result.reads_rings && (!array || array->ring >= 0);
+    }
     if (mma->a.array) result.left.push_back(mma->a);
   }
   return result;
@@ -159,6 +164,19 @@ class WaitSinker {
   static bool is_of_ring_or_product(const Stmt& stmt) {
     return is_of_product(stmt) || std::holds_alternative<MbarrierWait>(stmt.node);
   }
+  /// True if nothing that the role writes meets the operands: they are tiles of rings, written again after an arrival, which
+  /// stays below. A product that ends its take is not held up: its stage would be free later.
+  static bool is_inside_take(const End& end) { return end.reads_rings && end.ring == nullptr; }
+  /// True for what lets threads of a role write shared memory, by themselves or by the copy engine: their barrier, the fence
+  /// and the wait before it.
+  static bool orders_threads(const Stmt& stmt) {
+    const auto* barrier = std::get_if<Barrier>(&stmt.node);
+    const auto* wait = std::get_if<Await>(&stmt.node);
+    const auto* fence = std::get_if<Fence>(&stmt.node);
+    return (barrier != nullptr && barrier->is_named()) ||
+           (wait != nullptr && wait->work == Work::stores) ||
+           (fence != nullptr && fence->of == Fence::Of::shared);
+  }
   /// True for a product that reads registers which the one to wait for reads, so that nothing is written between them.
   static bool shares_left_operand(const Mma& mma, const End& end) {
     return mma.a.array && std::any_of(end.left.begin(), end.left.end(), [&](const Slice& left) {
@@ -177,8 +195,11 @@ class WaitSinker {
     if (uses_registers) return false;
     if (is_of_product(stmt)) return !is_product_wait(stmt);
     if (const auto* store = std::get_if<Store>(&stmt.node)) {
-      return store->to.array->space == ArraySpace::registers;
+      const Array& to = *store->to.array;
+      if (to.space == ArraySpace::shared) return is_inside_take(end) && to.ring < 0;
+      return to.space == ArraySpace::registers;
     }
+    if (is_inside_take(end) && orders_threads(stmt)) return true;
     if (const auto* load = std::get_if<Load>(&stmt.node)) {
       return load->from.array->space != ArraySpace::global;
     }

@@ -18,6 +18,8 @@ std::string memory(int stages) {
   shared full: u64[{0}] at byte 0, mbarriers of 1 arrivals, ring 0 full
   shared empty: u64[{0}] at byte 0, mbarriers of 4 arrivals, ring 0 empty
   shared a: bf16[64, 128]
+  shared r: bf16[64, 128], ring 0
+  shared s: i32[128]
   undeclared registers c: f32[32]
   undeclared registers d: f32[32]
   undeclared registers sum: f32[32]
@@ -157,6 +159,25 @@ TEST_CASE("a product in the middle of a take is awaited below the next one",
         waits.find("wait until 0 groups pending of products, d[0 .. +32]\n"));
   CHECK(waits.find("wait until 0 groups pending of products, d[0 .. +32]\n") <
         waits.find("load d[i]"));
+}
+
+TEST_CASE("a product of tiles of rings passes stores and barriers inside its take",
+          "[passes][wgmma][roles]") {
+  const std::string stores = "store s[thread] = 1, proved\nnamed barrier 1 of 128 threads\n";
+  const std::string arrival = "mbarrier arrive empty[0], of the warp at 1 blocks\n";
+  const auto passes = [&](std::string body) {
+    for (size_t at; (at = body.find(" a[open")) != std::string::npos;) body[at + 1] = 'r';
+    const std::string text = sunk("mbarrier wait full[0], phase 0\n" + body).text;
+    return text.find("named barrier 1") < text.find("products, c[0 .. +32]");
+  };
+  CHECK(passes(product("c") + add("d") + stores + add("c") + arrival));
+  // An operand; a stage that would be free later.
+  CHECK_FALSE(passes(product("c") + add("d") + "store r[open] = 1 at [0, 0], proved\n" + stores +
+                     add("c") + arrival));
+  CHECK_FALSE(passes(product("c") + arrival + add("d") + stores + add("c")));
+  // Other threads may write after the barrier.
+  const std::string text = sunk(product("c") + add("d") + stores + add("c")).text;
+  CHECK(text.find("products, c[0 .. +32]") < text.find("store s["));
 }
 
 TEST_CASE("a wait below an exchange of lanes names half of what was computed last",
