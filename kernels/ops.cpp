@@ -3045,6 +3045,54 @@ TensorView workspace_of(const GatedDeltaFwd& call) {
            {"output_final_state", call.output_final_state}});
 }
 
+void gated_delta_varlen_fwd(const GatedDeltaVarlenFwd& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(gated_delta_varlen_fwd_op));
+  call_op(op,
+          {{"q", call.q},
+           {"k", call.k},
+           {"v", call.v},
+           {"g", call.g},
+           {"beta", call.beta},
+           {"cu_seqlens", call.cu_seqlens},
+           {"initial_state", call.initial_state},
+           {"read_slots", call.read_slots},
+           {"write_slots", call.write_slots},
+           {"out", call.out},
+           {"final_state", call.final_state},
+           {"pool", call.pool},
+           {"workspace", call.workspace}},
+          {{"scale", call.scale},
+           {"qk_norm", call.qk_norm},
+           {"norm_eps", call.norm_eps},
+           {"segment", call.segment},
+           {"output_final_state", call.output_final_state}},
+          stream);
+}
+
+TensorView workspace_of(const GatedDeltaVarlenFwd& call) {
+  static const OpInfo& op = table_of(parsed(gated_delta_varlen_fwd_op));
+  return workspace_of(op,
+          {{"q", call.q},
+           {"k", call.k},
+           {"v", call.v},
+           {"g", call.g},
+           {"beta", call.beta},
+           {"cu_seqlens", call.cu_seqlens},
+           {"initial_state", call.initial_state},
+           {"read_slots", call.read_slots},
+           {"write_slots", call.write_slots},
+           {"out", call.out},
+           {"final_state", call.final_state},
+           {"pool", call.pool},
+           {"workspace", call.workspace}},
+          {},
+          {{"scale", call.scale},
+           {"qk_norm", call.qk_norm},
+           {"norm_eps", call.norm_eps},
+           {"segment", call.segment},
+           {"output_final_state", call.output_final_state}});
+}
+
 void gated_delta_decode(const GatedDeltaDecode& call, Stream stream) {
   static const OpInfo& op = table_of(parsed(gated_delta_decode_op));
   call_op(op,

@@ -4263,8 +4263,8 @@ TESSERA_API void rmsnorm_gated_fwd(const RmsnormGatedFwd& call, Stream stream);
 ///   need   N >= 1 if pool on pool "argument 'pool' has no slots"
 ///   need   N >= B if pool and not (read_slots and write_slots) on pool
 ///   |      "argument 'pool' has fewer slots than requests"
-///   limit  S <= 536870912 on q "so many rows are not supported"
 ///   limit  B * hv <= 536870912 on q "so many rows are not supported"
+///   limit  S <= 536870912 on q "so many rows are not supported"
 struct GatedDeltaFwd {
   TensorView q = {};
   TensorView k = {};
@@ -4287,6 +4287,64 @@ struct GatedDeltaFwd {
 };
 TESSERA_API void gated_delta_fwd(const GatedDeltaFwd& call, Stream stream);
 TESSERA_API TensorView workspace_of(const GatedDeltaFwd& call);
+
+/// gated_delta_fwd of requests that lie one behind the other
+///
+///   q                bf16/f16 [T, h, dk] rows
+///   k                as q [T, h, dk] rows            # heads of v share those of k in groups of hv / h
+///   v                as q [T, hv, dv] rows
+///   g                f32 [T, hv] rows                # natural log of the decay
+///   beta             f32/bf16 [T, hv] rows
+///   cu_seqlens       i32 [B+1]                       # where requests end, from 0 on; rows after the last: out +0
+///   initial_state?   f32 [B, hv, dk, dv]             # absent: +0
+///   read_slots?      i32 [B]                         # of 'pool'; -1: +0; absent: request b has slot b
+///   write_slots?     i32 [B]                         # -1: the state is not written
+///   -> out           as q [T, hv, dv]
+///   -> final_state?  f32 [B, hv, dk, dv]             iff output_final_state
+///   -> inout pool?   f32/bf16 [N, hv, dk, dv] any1   # states of requests, in place of the other two
+///   workspace        f32 [elements()] align 16
+///   param  scale float = none                        # none: dk^-0.5
+///   param  qk_norm bool = false                      # q and k are divided by their lengths
+///   param  norm_eps float = 1e-6
+///   param  segment int >= 0 = 0
+///   param  output_final_state bool = false
+///   need   h >= 1 on q "argument 'q' has no heads"
+///   need   hv % h = 0 on v "the heads of 'v' are no multiple of those of 'k'"
+///   need   segment % 64 = 0 on segment "parameter 'segment' is no multiple of 64"
+///   limit  dk in {64, 128} on q "heads of this extent are not supported"
+///   limit  dv in {64, 128} on v "heads of this extent are not supported"
+///   need   not initial_state if pool on initial_state "states come from 'initial_state' or from 'pool'"
+///   need   not output_final_state if pool on output_final_state "states go to 'final_state' or to 'pool'"
+///   need   pool if read_slots on read_slots "'read_slots' needs 'pool'"
+///   need   pool if write_slots on write_slots "'write_slots' needs 'pool'"
+///   need   N >= 1 if pool on pool "argument 'pool' has no slots"
+///   need   N >= B if pool and not (read_slots and write_slots) on pool
+///   |      "argument 'pool' has fewer slots than requests"
+///   limit  B * hv <= 536870912 on q "so many rows are not supported"
+///   limit  T <= 536870912 on q "so many rows are not supported"
+///   limit  hv * (ceil(T / 64) + B + 1) <= 1073741823 on q "so many rows are not supported"
+struct GatedDeltaVarlenFwd {
+  TensorView q = {};
+  TensorView k = {};
+  TensorView v = {};
+  TensorView g = {};
+  TensorView beta = {};
+  TensorView cu_seqlens = {};
+  TensorView initial_state = {};
+  TensorView read_slots = {};
+  TensorView write_slots = {};
+  TensorView out = {};
+  TensorView final_state = {};
+  TensorView pool = {};
+  TensorView workspace = {};
+  std::optional<double> scale = {};
+  bool qk_norm = false;
+  double norm_eps = 1e-06;
+  int64_t segment = 0;
+  bool output_final_state = false;
+};
+TESSERA_API void gated_delta_varlen_fwd(const GatedDeltaVarlenFwd& call, Stream stream);
+TESSERA_API TensorView workspace_of(const GatedDeltaVarlenFwd& call);
 
 /// the gated delta rule of the newest tokens, on a pool of states
 ///

@@ -144,4 +144,5 @@ OP(causal_conv1d_fwd);
 OP(causal_conv1d_update);
 OP(rmsnorm_gated_fwd);
 OP(gated_delta_fwd);
+OP(gated_delta_varlen_fwd);
 OP(gated_delta_decode);

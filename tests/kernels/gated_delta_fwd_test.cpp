@@ -251,6 +251,70 @@ TEST_CASE("the cases of gated_delta_fwd catch mistakes (L40 to L49, L53, L62)",
                 });
 }
 
+TEST_CASE("gated_delta_varlen_fwd equals its reference on the executor (L04)", "[linear]") {
+  const kernels::UncheckedValues as_on_a_gpu;
+  check_products("gated_delta_varlen_fwd", gated_delta_varlen_fwd_cases());
+}
+
+TEST_CASE("packed requests have the bits of each alone (L04, L15)", "[linear]") {
+  const auto packed = op_runner("gated_delta_varlen_fwd", Device::cpu());
+  const std::vector<int64_t> lengths = {70, 0, 64, 31};
+  const DeltaSize size = {.requests = 1, .tokens = 170, .heads = 1};
+  const OpCase one = normal_delta("", size, Gates::mild);
+  const HostTensors got = packed(packed_delta(one, lengths).inputs, kFinal);
+  int64_t first = 0;
+  for (size_t b = 0; b < lengths.size(); ++b) {
+    CAPTURE(b);
+    const HostTensors want =
+        op_runner(kForward, Device::cpu())(some_tokens(one.inputs, first, lengths[b]), kFinal);
+    const HostTensor& out = want.at("out");
+    int64_t wrong = 0;
+    for (int64_t i = 0; i < out.size(); ++i) {
+      wrong += out.bits(i) != got.at("out").bits(first * size.dv + i);
+    }
+    const HostTensor& state = want.at("final_state");
+    for (int64_t i = 0; i < state.size(); ++i) {
+      wrong +=
+          state.bits(i) != got.at("final_state").bits(static_cast<int64_t>(b) * state.size() + i);
+    }
+    CHECK(wrong == 0);
+    first += lengths[b];
+  }
+  for (int64_t i = first * size.dv; i < got.at("out").size(); ++i) {
+    if (got.at("out").bits(i) != 0) FAIL("a row after all requests is not zero");
+  }
+}
+
+// Other mistakes are those of gated_delta_fwd, whose cases catch them.
+TEST_CASE("the cases of gated_delta_varlen_fwd catch requests that are joined (L44, L45)",
+          "[linear][mutants]") {
+  const auto mutant = [](ChunkMistake mistake) {
+    return [mistake](const HostTensors& in, const Params& params) {
+      return reference::gated_delta_varlen_fwd(in, params, mistake);
+    };
+  };
+  const std::vector<bool> caught =
+      caught_by("gated_delta_varlen_fwd", gated_delta_varlen_fwd_cases(),
+                {mutant(ChunkMistake::none), mutant(ChunkMistake::joins_requests)});
+  CHECK(caught == std::vector<bool>{false, true});
+}
+
+TEST_CASE("gated_delta_varlen_fwd explains bounds that are out of order", "[linear][errors]") {
+  HostTensors in = packed_delta(normal_delta("", {.requests = 1, .tokens = 40}), {18, 20}).inputs;
+  in.at("cu_seqlens").set_value(1, 39);
+  CHECK(outputs_error("gated_delta_varlen_fwd", in, {}) == "no error");
+  try {
+    op_runner("gated_delta_varlen_fwd", Device::cpu())(in, {});
+    FAIL("no error");
+  } catch (const std::exception& error) {
+    CHECK(error.what() ==
+          std::string("tessera: gated_delta_varlen_fwd: argument 'cu_seqlens' has a value out of "
+                      "range\n"
+                      "  expected  39 .. 40\n"
+                      "  got       38 at [2]"));
+  }
+}
+
 TEST_CASE("gated_delta_fwd explains wrong arguments (L34)", "[linear][errors]") {
   const auto told = [](const DeltaSize& size, const Params& params = {}) {
     return outputs_error(kForward, normal_delta("", size).inputs, params);

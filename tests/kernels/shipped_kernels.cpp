@@ -41,17 +41,18 @@ int known_spill(const std::string& op, int nvrtc_version) {
       {"mqa_logits", 16},            // 64 heads, on sm_80 alone
       {"mqa_topk", 16},              // the same
       {"mqa_topk_blocks", 16},
-      {"paged_mqa_topk_blocks", 4},   // on sm_120a alone
-      {"gemm_fp8_masked", 28},        // on sm_100a alone
-      {"gemm_fp8_grouped", 32},       // the same, where ids may change within 128 rows
-      {"gemm_fp8_k_grouped", 4},      // the same
-      {"gemm_fp8_block", 16},         // byte by byte, on sm_89
-      {"gemm_mxfp4", 16},             // on sm_100a; on sm_80 8
-      {"gemm_mxfp4_grouped", 24},     // on sm_100a; on sm_80 20, on sm_89 12
-      {"gemm_mxfp4_masked", 24},      // on sm_100a; on sm_80 and sm_89 16
-      {"attention_fwd", 48},          // heads of 256 by mma.sync: on sm_80 44, on sm_120a 32 to 48
-      {"attention_varlen_fwd", 172},  // the same: on sm_80 116, on sm_89 172
-      {"gated_delta_fwd", 8}};        // of requests with lengths, on sm_100a alone
+      {"paged_mqa_topk_blocks", 4},    // on sm_120a alone
+      {"gemm_fp8_masked", 28},         // on sm_100a alone
+      {"gemm_fp8_grouped", 32},        // the same, where ids may change within 128 rows
+      {"gemm_fp8_k_grouped", 4},       // the same
+      {"gemm_fp8_block", 16},          // byte by byte, on sm_89
+      {"gemm_mxfp4", 16},              // on sm_100a; on sm_80 8
+      {"gemm_mxfp4_grouped", 24},      // on sm_100a; on sm_80 20, on sm_89 12
+      {"gemm_mxfp4_masked", 24},       // on sm_100a; on sm_80 and sm_89 16
+      {"attention_fwd", 48},           // heads of 256 by mma.sync: on sm_80 44, on sm_120a 32 to 48
+      {"attention_varlen_fwd", 172},   // the same: on sm_80 116, on sm_89 172
+      {"gated_delta_fwd", 8},          // of requests with lengths, on sm_100a alone
+      {"gated_delta_varlen_fwd", 8}};  // on sm_100a; on sm_80 of normed rows
   // Tiles were chosen with NVRTC 13.0. Seen elsewhere: 4 bytes in cast_back_e5m6 (12.8 and 12.9 for
   // sm_100a), 8 in reduce_fused (13.1 for sm_100a and sm_120a).
   const int least = nvrtc_version == 13000 ? 0 : 8;

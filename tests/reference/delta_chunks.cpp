@@ -287,4 +287,81 @@ HostTensors gated_delta_fwd(const HostTensors& in, const Params& params, Mistake
   return result;
 }
 
+namespace {
+
+/// Elements [first, first + count) of the first dimension.
+HostTensor rows_between(const HostTensor& x, int64_t first, int64_t count) {
+  Dims shape = x.shape();
+  const int64_t row = shape[0] == 0 ? 0 : x.size() / shape[0];
+  shape[0] = count;
+  HostTensor part(x.dtype(), shape);
+  for (int64_t i = 0; i < part.size(); ++i) part.set_bits(i, x.bits(first * row + i));
+  return part;
+}
+
+/// The same as one request.
+HostTensor one_request(const HostTensor& x, int64_t first, int64_t count) {
+  const HostTensor part = rows_between(x, first, count);
+  Dims shape;
+  shape.push_back(1);
+  for (int i = 0; i < x.shape().rank; ++i) shape.push_back(part.shape()[i]);
+  HostTensor request(x.dtype(), shape);
+  for (int64_t i = 0; i < part.size(); ++i) request.set_bits(i, part.bits(i));
+  return request;
+}
+
+void copy_rows(const HostTensor& from, HostTensor& to, int64_t first) {
+  const int64_t row = to.shape()[0] == 0 ? 0 : to.size() / to.shape()[0];
+  for (int64_t i = 0; i < from.size(); ++i) to.set_bits(first * row + i, from.bits(i));
+}
+
+}  // namespace
+
+HostTensors gated_delta_varlen_fwd(const HostTensors& in, const Params& params, Mistake mistake) {
+  const HostTensor &v = in.at("v"), &bounds = in.at("cu_seqlens");
+  const int64_t tokens = v.shape()[0], requests = bounds.size() - 1;
+  HostTensors result;
+  result["out"] = HostTensor(v.dtype(), v.shape());
+  result.at("out").fill_bytes(std::byte{0});
+  const auto asked = params.find("output_final_state");
+  if (asked != params.end() && std::get<bool>(asked->second)) {
+    const Dims q = in.at("q").shape();
+    result["final_state"] = HostTensor(DType::f32, {requests, v.shape()[1], q[2], v.shape()[2]});
+  }
+  if (in.contains("pool")) result["pool"] = in.at("pool");
+  int64_t first = 0;
+  for (int64_t b = 0; b < requests; ++b) {
+    const auto given = static_cast<int64_t>(bounds.value(b + 1));
+    const int64_t end = std::max(first, std::clamp<int64_t>(given, 0, tokens));
+    HostTensors alone;
+    for (const char* name : {"q", "k", "v", "g", "beta"}) {
+      const bool joins = mistake == Mistake::joins_requests;
+      alone[name] = one_request(in.at(name), joins ? 0 : first, joins ? end : end - first);
+    }
+    if (in.contains("initial_state")) {
+      alone["initial_state"] = rows_between(in.at("initial_state"), b, 1);
+    }
+    if (in.contains("pool")) {
+      alone["pool"] = result.at("pool");
+      for (const char* name : {"read_slots", "write_slots"}) {
+        HostTensor slot(DType::i32, {1});
+        slot.set_value(0, in.contains(name) ? in.at(name).value(b) : static_cast<double>(b));
+        alone[name] = std::move(slot);
+      }
+    }
+    const HostTensors got = gated_delta_fwd(alone, params, mistake);
+    const HostTensor& out = got.at("out");
+    HostTensor rows(out.dtype(), {end - first, v.shape()[1], v.shape()[2]});
+    const int64_t skipped = out.size() - rows.size();
+    for (int64_t i = 0; i < rows.size(); ++i) rows.set_bits(i, out.bits(skipped + i));
+    copy_rows(rows, result.at("out"), first);
+    if (result.contains("final_state")) {
+      copy_rows(got.at("final_state"), result.at("final_state"), b);
+    }
+    if (result.contains("pool")) result["pool"] = got.at("pool");
+    first = end;
+  }
+  return result;
+}
+
 }  // namespace tessera::reference

@@ -28,11 +28,17 @@ enum class ChunkMistake : uint8_t {
   not_causal,        // P has the tokens after its row
   keeps_state,       // the state is not written
   forgets_state,     // every chunk starts from +0
+  joins_requests,    // packed requests are one
   // That changes no more than the last bits:
   rounds_u_first,  // the state takes round(U), not U
 };
 
 test::HostTensors gated_delta_fwd(const test::HostTensors& in, const kernels::Params& params,
                                   ChunkMistake mistake = ChunkMistake::none);
+
+/// Packed requests, each as gated_delta_fwd has it alone. Bounds out of order, or beyond the tokens, are cut; rows after the last
+/// request are zeros.
+test::HostTensors gated_delta_varlen_fwd(const test::HostTensors& in, const kernels::Params& params,
+                                         ChunkMistake mistake = ChunkMistake::none);
 
 }  // namespace tessera::reference

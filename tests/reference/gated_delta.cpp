@@ -148,6 +148,11 @@ Runner gated_delta_runner(const std::string& op) {
   if (op == "gated_delta_fwd") {
     return [](const HostTensors& in, const Params& params) { return gated_delta_fwd(in, params); };
   }
+  if (op == "gated_delta_varlen_fwd") {
+    return [](const HostTensors& in, const Params& params) {
+      return gated_delta_varlen_fwd(in, params);
+    };
+  }
   if (op != "gated_delta_decode") return nullptr;
   return [](const HostTensors& in, const Params& params) { return gated_delta_decode(in, params); };
 }

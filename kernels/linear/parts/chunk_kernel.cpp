@@ -17,7 +17,13 @@
 //          q, k, v, A and P passes through shared memory, and a group of four warps never waits for another one.
 //          By roles, one warp loads chunks by tensor copies into a ring; a group of four warps multiplies 64 columns.
 // Bound    second kernel: 6 dk dv + 128 dv operations of the tensor cores per token and head, 2048 clocks of a chunk of
-//          128 columns; bytes of q, k, v, out, A and P.
+//          128 columns; bytes of q, k, v, out, A and P. 8 x 4096 x 16 heads: 670 MB, 160 us at 4.2 TB/s.
+// Measured One H200, medians of interleaved calls, us, in brackets the second kernel. Heads of q and v, tokens: 16/16, 8 x 4096
+//          318 (169); 16/32, 1 x 32768 819 (542), 4 x 8192 554 (283), 8 x 1024 160 (80), 1 x 2048 70 (40); 16/64, 1 x 8192
+//          296 (150); 2/8, 1 x 32768 609 (530). One kernel that computed the triangles of its chunks by itself, with products by
+//          mma.sync, took 1764, 7152, 3550, 885, 445, 1745, 6951.
+// Lost     128 columns of a block where half of the multiprocessors have none: 1104 in place of 822. 64 columns where all have
+//          some: 357 in place of 317. Waits above the stores of out: 859 in place of 822.
 
 #include "kernels/linear/parts/chunk_kernel.h"
 
@@ -80,10 +86,14 @@ struct Tokens {
     decays = k.input("decays", kF32, {places, 2 * kC});
     out = k.output("out", s.dtype, parts, {.align = int64_t{bytes(s.dtype)} * s.out_width});
     if (s.has_lengths) lengths = k.input("lengths", DType::i32, {batch}, {.align = 4});
+    if (!s.is_packed) return;
+    bounds = k.dim("bounds");
+    cu_seqlens = k.input("cu_seqlens", DType::i32, {*bounds}, {.align = 4});
   }
 
   Value count, key_tokens, key_heads, places;
-  std::optional<Ref> queries, keys, values, a, p, decays, out, lengths;
+  std::optional<Ref> queries, keys, values, a, p, decays, out, lengths, cu_seqlens;
+  std::optional<Value> bounds;  // requests of a packed call, and one
 };
 
 /// The chunks of one request, value head and block of columns.
@@ -96,12 +106,19 @@ class Chunks {
         t_(t),
         scale_(scale),
         heads_(heads),
-        request_(request),
         head_(head),
-        length_(t.lengths ? length_of(k, *t.lengths, request, t.count) : t.count),
-        chunks_(k.let("chunks", ceil_div(length_, kC))),
-        key_head_(k.let("key_head", head / (heads / t.key_heads))),
-        first_place_(k.let("first_place", request * ceil_div(t.count, kC) * heads + head)) {
+        key_head_(k.let("key_head", head / (heads / t.key_heads))) {
+    if (s.is_packed) {
+      const PackedRequest found = packed_request(k, *t.cu_seqlens, *t.bounds - 1, t.count, request);
+      request_ = k.let("tensor", 0), first_ = found.first, length_ = found.length;
+      first_place_ = k.let("first_place", found.place * heads + head);
+      first_key_ = s.has_norm ? k.let("first_key", found.place * kC) : first_;
+    } else {
+      request_ = request, first_ = first_key_ = k.let("first", 0);
+      length_ = t.lengths ? length_of(k, *t.lengths, request, t.count) : t.count;
+      first_place_ = k.let("first_place", request * ceil_div(t.count, kC) * heads + head);
+    }
+    chunks_ = k.let("chunks", ceil_div(length_, kC));
     if (s.by_roles) ring_.emplace(k.ring({.stages = s.stages}));
     const auto tile = [&](DType dtype, const std::vector<int64_t>& shape, const char* name) {
       return ring_ ? ring_->shared(dtype, shape, name) : Ref(k_.shared(dtype, shape, name));
@@ -124,18 +141,23 @@ class Chunks {
       const auto body = [&](Value chunk) { load(chunk, block), multiply_chunk(chunk); };
       s_.stages > 1 ? k_.pipelined(0, chunks_, s_.stages, body) : k_.serial(0, chunks_, body);
     }
-    if (!t_.lengths) return;
-    k_.serial(chunks_, ceil_div(t_.count, kC),
-              [&](Value chunk) { k_.fill(out_at(chunk * kC, block), cast(s_.dtype, 0.0f)); });
+    if (t_.lengths) clear(chunks_, ceil_div(t_.count, kC), block);
   }
+  /// Zeros after all packed requests, of which this is none.
+  void clear_rest(const Value& block) const { clear(0, ceil_div(t_.count - first_, kC), block); }
   /// By roles.
   void fill_ring(const Value& first_block) {
     k_.serial(0, chunks_, [&](Value chunk) { ring_->fill([&] { load(chunk, first_block); }); });
   }
 
  private:
+  bool has_tails() const { return s_.has_lengths || s_.is_packed; }
   TileRef out_at(const Value& row, const Value& block) const {
-    return (*t_.out)(request_, k_.all, head_, block).tile({row, 0}, {kC, kColumns});
+    return (*t_.out)(request_, k_.all, head_, block).tile({first_ + row, 0}, {kC, kColumns});
+  }
+  void clear(const Arg& begin, const Value& end, const Value& block) const {
+    k_.serial(begin, end,
+              [&](Value chunk) { k_.fill(out_at(chunk * kC, block), cast(s_.dtype, 0.0f)); });
   }
   CopyOptions by_engine() const {
     return s_.by_roles ? CopyOptions{.engine = ir::Engine::tensor} : CopyOptions{};
@@ -144,31 +166,30 @@ class Chunks {
   void load(const Value& chunk, const Value& first_block) {
     auto row = chunk * kC, place = first_place_ + chunk * heads_;
     const auto copy_rows = [&](const Ref& from, const Ref& to) {
-      k_.copy(from(request_, k_.all, key_head_).tile({row, 0}, {kC, s_.dk}), to, by_engine());
+      k_.copy(from(request_, k_.all, key_head_).tile({first_key_ + row, 0}, {kC, s_.dk}), to,
+              by_engine());
+    };
+    const auto copy_keys = [&] { copy_rows(*t_.keys, *keys_); };
+    // Rows after the end are zeros: updates of 0 must not meet a NaN.
+    const auto copy_tail = [&] {
+      k_.copy(t_.keys->rows(kC,
+                            [&](Value r) {
+                              auto token = select(row + r < length_, first_key_ + row + r, -1);
+                              return std::vector<Value>{request_, token, key_head_};
+                            }),
+              *keys_);
     };
     copy_rows(*t_.queries, *q_);
-    if (!t_.lengths || s_.has_norm) {
-      copy_rows(*t_.keys, *keys_);
+    if (!has_tails() || s_.has_norm) {
+      copy_keys();
+    } else if (s_.by_roles) {
+      k_.if_else(row + kC <= length_, copy_keys, copy_tail);
     } else {
-      // Rows after the end are zeros: updates of 0 must not meet a NaN.
-      const auto copy_tail = [&] {
-        k_.copy(t_.keys->rows(kC,
-                              [&](Value r) {
-                                return std::vector<Value>{
-                                    request_, select(row + r < length_, row + r, -1), key_head_};
-                              }),
-                *keys_);
-      };
-      if (s_.by_roles) {
-        k_.if_else(
-            row + kC <= length_, [&] { copy_rows(*t_.keys, *keys_); }, copy_tail);
-      } else {
-        copy_tail();
-      }
+      copy_tail();
     }
     for (size_t group = 0; group < v_.size(); ++group) {
       auto block = first_block + static_cast<int>(group);
-      k_.copy((*t_.values)(request_, k_.all, head_, block).tile({row, 0}, {kC, kColumns}),
+      k_.copy((*t_.values)(request_, k_.all, head_, block).tile({first_ + row, 0}, {kC, kColumns}),
               v_[group], by_engine());
     }
     k_.copy((*t_.a)(place, k_.all, k_.all), *a_, by_engine());
@@ -200,7 +221,7 @@ class Chunks {
     k_.parallel({kColumns, kC}, [&](Value c, Value t) {
       Value decay = to_start(t), before = seen(c, t), value = v_[group](t, c);
       auto change = fma(-decay, before, f32(value));
-      if (t_.lengths) change = select(row + t < length_, change, 0.0f);
+      if (has_tails()) change = select(row + t < length_, change, 0.0f);
       w(c, t) = cast(s_.dtype, change);
     });
     k_.gemm(w, a_->transposed(), u, by_columns);
@@ -220,16 +241,30 @@ class Chunks {
     k_.parallel({kColumns, kC}, [&](Value c, Value t) {
       Value value = o(c, t);
       out_[group](t, c) =
-          cast(s_.dtype, t_.lengths ? select(row + t < length_, value, 0.0f) : value);
+          cast(s_.dtype, s_.has_lengths ? select(row + t < length_, value, 0.0f) : value);
     });
-    k_.copy(out_[group], out_at(row, block), by_engine());
+    const auto copy_whole = [&] { k_.copy(out_[group], out_at(row, block), by_engine()); };
+    const auto copy_tail = [&] {  // the rows of the request alone
+      k_.copy(out_[group], t_.out->rows(kC, [&](Value t) {
+        auto token = select(row + t < length_, first_ + row + t, -1);
+        return std::vector<Value>{request_, token, head_, block};
+      }));
+    };
+    if (s_.is_packed) {
+      // A tensor store begins at no row before the first: what the compiler cannot know.
+      k_.if_else(first_ + row >= 0 && row + kC <= length_, copy_whole, copy_tail);
+    } else {
+      copy_whole();
+    }
   }
 
   Builder& k_;
   const ChunkSpec& s_;
   const Tokens& t_;
-  const Value scale_, heads_, request_, head_;
-  const Value length_, chunks_, key_head_, first_place_;
+  const Value scale_, heads_, head_, key_head_;
+  // A request is rows of tensor `request_` from `first_` on, and from `first_key_` on in the tensors of keys; `first_place_` is
+  // that of its first chunk and this head.
+  Value request_, first_, first_key_, length_, chunks_, first_place_;
   std::optional<Ring> ring_;
   std::optional<Ref> q_, keys_, a_, p_, decays_;
   std::vector<Ref> v_, out_;  // of each group
@@ -254,11 +289,17 @@ ir::Kernel build_chunks(const ChunkSpec& s) {
   if (s.writes_state && !s.has_pool) to.emplace(k, s, "final_state", true, heads);
   const States* written = to ? &*to : s.writes_state ? &*from : nullptr;
   std::optional<Ref> read_slots, write_slots;
-  if (s.has_read_slots) read_slots = k.input("read_slots", DType::i32, {batch}, {.align = 4});
-  if (s.has_write_slots) write_slots = k.input("write_slots", DType::i32, {batch}, {.align = 4});
+  const auto slots = [&](const char* name) {
+    return k.input(name, DType::i32, {k.dim(std::string(name) + "_given")}, {.align = 4});
+  };
+  if (s.has_read_slots) read_slots = slots("read_slots");
+  if (s.has_write_slots) write_slots = slots("write_slots");
   const int64_t blocks = s.dv / (s.groups * kColumns);
   const bool by_roles = s.by_roles && s.has_tokens;
-  auto at = k.launch({batch * heads * blocks}, {.threads = (s.groups + (by_roles ? 1 : 0)) * 128});
+  const bool is_packed = s.is_packed && s.has_tokens;
+  auto requests = is_packed ? *tokens->bounds - 1 : batch;
+  auto parts = is_packed ? *tokens->bounds : batch;  // one more for what follows all requests
+  auto at = k.launch({parts * heads * blocks}, {.threads = (s.groups + (by_roles ? 1 : 0)) * 128});
   k.let_next_kernel_start();
   auto first_block = k.let("first_block", at.x % blocks * static_cast<int>(s.groups));
   auto head = k.let("head", at.x / blocks % heads);
@@ -266,8 +307,7 @@ ir::Kernel build_chunks(const ChunkSpec& s) {
   k.wait_for_previous_kernel();
   std::optional<Chunks> chunks;
   if (tokens) chunks.emplace(k, s, *tokens, *scale, heads, request, head);
-  const auto walk = [&](size_t group) {
-    auto block = k.let("block", first_block + static_cast<int>(group));
+  const auto walk_request = [&](size_t group, const Value& block) {
     auto state = k.fragment(kF32, {kColumns, s.dk}, "state");
     k.fill(state, 0.0f);
     const auto load_state = [&](const Value& slot) {
@@ -290,20 +330,27 @@ ir::Kernel build_chunks(const ChunkSpec& s) {
       store_state(request);
     }
   };
+  const auto walk = [&](size_t group) {
+    auto block = k.let("block", first_block + static_cast<int>(group));
+    if (!is_packed) return walk_request(group, block);
+    k.if_else(
+        request < requests, [&] { walk_request(group, block); },
+        [&] { chunks->clear_rest(block); });
+  };
   if (!by_roles) {
     walk(0);
     return k.finish();
   }
-  const bool has_tails =
-      s.has_lengths && !s.has_norm;  // whose rows take the role that loads more registers
+  // Rows of a tail take the role that loads more registers.
+  const bool has_tails = (s.has_lengths || s.is_packed) && !s.has_norm;
   std::vector<dsl::Role> roles;
   for (int group = 0; group < s.groups; ++group) {
     roles.push_back({.name = group == 0 ? "multiply" : "multiply_too",
                      .warpgroups = 1,
-                     .registers = has_tails ? 232 : 240,
+                     .registers = has_tails ? 224 : 240,
                      .body = [&walk, group] { walk(static_cast<size_t>(group)); }});
   }
-  roles.push_back({.name = "load", .warps = 1, .registers = has_tails ? 40 : 24, .body = [&] {
+  roles.push_back({.name = "load", .warps = 1, .registers = has_tails ? 56 : 24, .body = [&] {
                      chunks->fill_ring(first_block);
                    }});
   k.roles(roles);

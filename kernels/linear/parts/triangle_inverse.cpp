@@ -15,27 +15,34 @@ constexpr int64_t kC = kChunk;
 constexpr int64_t kR = 16;  // rows of a block that is inverted by substitution
 constexpr int64_t kQuad = 4;
 
-/// The diagonal blocks. A thread has a column of one in registers; rows of L are the same for the 16 threads of a block.
+/// A column of a diagonal block, in registers; rows of L are the same for the 16 threads of a block.
 void substitute(Builder& k, const Ref& lower, const Ref& t) {
-  k.if_(k.thread() < kC, [&] {
-    auto c = k.let("column", k.thread()), first = k.let("first_row", c / kR * kR);
-    auto own = k.let("own_row", c % kR);
-    auto column = k.local(kF32, {kR}, "column_of_t");
-    for (int64_t r = 0; r < kR; ++r) {
-      auto acc = k.var(kF32, 0.0f, "acc");
-      for (int64_t j = 0; j < r; j += kQuad) {
-        auto quad = k.local(kF32, {kQuad}, "quad");
-        k.vectorized(kQuad, [&](Value e) { quad(e) = lower(first + r, first + j + e); });
-        for (int64_t e = 0; e < kQuad && j + e < r; ++e) {
-          // Above the column's own row are zeros, which take no part: not even where L is infinite.
-          k.if_(own <= j + e, [&] { acc = fma(quad(e), column(j + e), acc); });
-        }
+  auto c = k.thread(), first = c / kR * kR;  // the first row of the block
+  auto own = k.let("own_row", c % kR);
+  auto column = k.local(kF32, {kR}, "column_of_t");
+  for (int64_t r = 0; r < kR; ++r) {
+    auto acc = k.var(kF32, 0.0f, "acc");
+    for (int64_t j = 0; j < r; j += kQuad) {
+      auto quad = k.local(kF32, {kQuad}, "quad");
+      k.vectorized(kQuad, [&](Value e) { quad(e) = lower(first + r, first + j + e); });
+      for (int64_t e = 0; e < kQuad && j + e < r; ++e) {
+        // Above the column's own row are zeros, which take no part: not even where L is infinite.
+        acc = fma(select(own <= j + e, quad(e), 0.0f), column(j + e), acc);
       }
-      k.sync_warp();  // the next rows are not loaded before: they would take all registers
-      column(r) = select(own < r, -acc, select(own == r, 1.0f, 0.0f));
-      t(first + r, c) = column(r);
     }
-  });
+    k.sync_warp();  // the next rows are not loaded before: they would take all registers
+    column(r) = select(own < r, -acc, select(own == r, 1.0f, 0.0f));
+    t(first + r, c) = column(r);
+  }
+}
+
+/// Zeros beside the blocks that merge first; the threads after those that substitute.
+void clear_beside(Builder& k, const Ref& t) {
+  auto nth = k.thread() - kC;
+  auto low = nth / (2 * kR) * (2 * kR), column = low + kR + nth / kR % 2 * (kR / 2);
+  for (int64_t j = 0; j < kR / 2; j += kQuad) {
+    k.vectorized(kQuad, [&](Value e) { t(low + nth % kR, column + j + e) = 0.0f; });
+  }
 }
 
 /// Pairs of blocks of `size` rows become one each.
@@ -72,7 +79,8 @@ void merge(Builder& k, const Ref& lower, const Ref& t, int64_t size, const GemmO
 }  // namespace
 
 void invert_triangle(Builder& k, const Ref& lower, const Ref& t) {
-  substitute(k, lower, t);
+  k.if_else(
+      k.thread() < kC, [&] { substitute(k, lower, t); }, [&] { clear_beside(k, t); });
   merge(k, lower, t, kR, {.warp_columns = 4});
   merge(k, lower, t, 2 * kR, {.warp_rows = 2, .warp_columns = 2});
 }

@@ -157,6 +157,7 @@ const std::map<std::string, std::vector<OpCase> (*)()> kCases = {
     {"causal_conv1d_update", causal_conv1d_update_cases},
     {"rmsnorm_gated_fwd", rmsnorm_gated_fwd_cases},
     {"gated_delta_fwd", gated_delta_fwd_cases},
+    {"gated_delta_varlen_fwd", gated_delta_varlen_fwd_cases},
     {"gated_delta_decode", gated_delta_decode_cases},
 };
 

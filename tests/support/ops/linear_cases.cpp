@@ -526,4 +526,73 @@ std::vector<OpCase> gated_delta_fwd_cases() {
   return cases;
 }
 
+OpCase packed_delta(OpCase test, const std::vector<int64_t>& lengths) {
+  int64_t end = 0;
+  std::vector<double> bounds = {0};
+  for (const int64_t length : lengths) bounds.push_back(static_cast<double>(end += length));
+  for (const char* name : {"q", "k", "v", "g", "beta"}) {
+    const HostTensor& given = test.inputs.at(name);
+    Dims shape;
+    for (int i = 1; i < given.shape().rank; ++i) shape.push_back(given.shape()[i]);
+    HostTensor packed(given.dtype(), shape);
+    const int64_t row = shape[0] == 0 ? 0 : packed.size() / shape[0];
+    for (int64_t i = 0; i < packed.size(); ++i) packed.set_bits(i, given.bits(i));
+    for (int64_t i = end * row; i < packed.size(); ++i) packed.set_value(i, kNan);
+    test.inputs[name] = std::move(packed);
+  }
+  test.inputs["cu_seqlens"] = tensor_of(DType::i32, {static_cast<int64_t>(bounds.size())}, bounds);
+  return labelled(std::move(test), "packed");
+}
+
+std::vector<OpCase> gated_delta_varlen_fwd_cases() {
+  std::vector<OpCase> cases;
+  const auto packed = [&](const std::string& label, const DeltaSize& size,
+                          const std::vector<int64_t>& lengths, Gates gates = Gates::mild) {
+    OpCase test = chunk_case(label, size, gates);
+    const auto requests = static_cast<int64_t>(lengths.size());
+    test.inputs["initial_state"] =
+        random_tensor(DType::f32, {requests, size.heads, size.dk, size.dv}, Values::normal, 53);
+    test.params["output_final_state"] = true;
+    return packed_delta(std::move(test), lengths);
+  };
+  const DeltaSize size = {.requests = 1, .tokens = 170, .heads = 1};
+  cases.push_back(packed("", size, {64, 1, 65, 20}));
+  cases.push_back(packed("none among them", size, {0, 90, 0, 17, 0}, Gates::exact));
+  cases.push_back(packed("one", {.requests = 1, .tokens = 100, .heads = 1}, {100}));
+  const DeltaSize wide = {.requests = 1, .tokens = 80, .heads = 1, .dk = 128, .dv = 128};
+  cases.push_back(packed("", wide, {33, 40}));
+  OpCase test = packed("normed", wide, {33, 40}, Gates::exact);
+  test.params["qk_norm"] = true;
+  cases.push_back(test);
+  const DeltaSize groups = {.requests = 1,
+                            .tokens = 90,
+                            .key_heads = 2,
+                            .heads = 4,
+                            .dtype = DType::f16,
+                            .beta = DType::bf16};
+  cases.push_back(packed("groups", groups, {20, 70}));
+  test = packed("bounds out of order", {.requests = 1, .tokens = 100, .heads = 1}, {20, 20, 20});
+  test.inputs["cu_seqlens"] = tensor_of(DType::i32, {4}, {0, 70, 30, 1000});
+  cases.push_back(test);
+  std::vector<int64_t> many(131);
+  many[0] = 3, many[127] = 2, many[128] = 66, many[130] = 1;
+  test = packed_delta(chunk_case("many", {.requests = 1, .tokens = 73, .heads = 1}), many);
+  cases.push_back(test);
+  const DeltaSize of_pool = {.requests = 1, .tokens = 90, .heads = 1, .pool = DType::bf16};
+  test = packed_delta(chunk_case("pool", of_pool), {20, 0, 66});
+  cases.push_back(with_delta_pool(test, of_pool, {5, -1, 3}, {4, 1, -1}, 6));
+  const OpCase plain =
+      packed("slices", {.requests = 1, .tokens = 40, .key_heads = 2, .heads = 2}, {18, 20});
+  cases.push_back(strided(plain, "q", {400, 72, 1}));
+  cases.push_back(strided(plain, "k", {401, 65, 1}));  // of one element
+  cases.push_back(strided(plain, "v", {400, 72, 1}));
+  cases.push_back(strided(plain, "g", {7, 1}));
+  cases.push_back(strided(plain, "beta", {5, 1}));
+  DeltaSize none = size;
+  none.tokens = 0;
+  cases.push_back(packed("no tokens", none, {0, 0}));
+  cases.push_back(packed_delta(chunk_case("no requests", {.requests = 1, .tokens = 20}), {}));
+  return cases;
+}
+
 }  // namespace tessera::test

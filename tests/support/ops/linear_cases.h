@@ -36,6 +36,11 @@ OpCase with_delta_pool(OpCase test, const DeltaSize& size, const std::vector<dou
                        const std::vector<double>& write, int64_t slots);
 /// Lengths around blocks and chunks, extents, gates, both kinds of states, slots that are none, padding.
 std::vector<OpCase> gated_delta_fwd_cases();
+/// The first request of a case of gated_delta_fwd as packed ones, one behind the other, of these lengths; the tokens after them are
+/// NaN.
+OpCase packed_delta(OpCase test, const std::vector<int64_t>& lengths);
+/// Lengths around chunks, none among them, tokens after all requests, bounds out of order, states.
+std::vector<OpCase> gated_delta_varlen_fwd_cases();
 /// Every extent, dtype and layout of the pool; padding, one slot and several, slots out of range, gates of all kinds.
 std::vector<OpCase> gated_delta_decode_cases();
 

@@ -103,7 +103,8 @@ CompileLimit compile_limit(const kernels::OpInfo& op) {
   // Two groups of warps, each with a softmax.
   if (op.name == "mla_decode" || op.name == "sparse_mla_fwd") return {60, 1600};
   // Several products, and what stands between them.
-  if (op.family == "attention" || op.name == "gated_delta_fwd") return {60, 800};
+  const bool has_chunks = op.name == "gated_delta_fwd" || op.name == "gated_delta_varlen_fwd";
+  if (op.family == "attention" || has_chunks) return {60, 800};
   return only_moves ? CompileLimit{15, 100} : CompileLimit{60, 400};
 }
 
