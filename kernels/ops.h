@@ -3100,7 +3100,7 @@ TESSERA_API void moe_gather_cast(const MoeGatherCast& call, Stream stream);
 ///   param  round_sf bool = true
 ///   param  sf_layout = packed_ue8m0
 ///   need   H >= 1 on x "argument 'x' has no columns"
-///   limit  H % 128 = 0 on x "rows of so many columns are not supported"
+///   limit  H % 32 = 0 on x "rows of so many columns are not supported"
 ///   limit  2*H <= 2147483647
 ///   need   1 <= alignment <= 2147483647
 ///   need   E >= 1 on psum "argument 'psum' has no experts"
@@ -3143,32 +3143,38 @@ struct CombineReduce {
 };
 TESSERA_API void combine_reduce(const CombineReduce& call, Stream stream);
 
-/// a layer of experts: two block-scaled e4m3 products with a gated activation between
+/// a layer of experts: two products of e4m3 or MXFP4 weights, a gated activation between
 ///
 ///   x             bf16 [T, H] rows
 ///   topk_idx      i32/i64 [T, K]                              # an expert, or -1
 ///   topk_weights  f32 [T, K]
-///   w13           e4m3 [E, 2I, H]                             # gate, then up
-///   w13_sf        f32 [E, ceil(2I/128), ceil(H/128)]
-///   w2            e4m3 [E, H, I]
-///   w2_sf         f32 [E, ceil(H/128), ceil(I/128)]
+///   w13           e4m3/u8 [E, N1, D1, S1?]                    # [E, 2I, H], gate, then up; u8: by mxfp4_prepack
+///   w13_sf        f32 [E, R1, F1?]                            # [E, 2I/128, H/128]; or by mxfp4_prepack
+///   w2            e4m3/u8 [E, N2, D2, S2?]                    # [E, H, I]; u8: by mxfp4_prepack
+///   w2_sf         f32 [E, R2, F2?]                            # [E, H/128, I/128]; or by mxfp4_prepack
+///   w13_shift?    u8 [E, ceil(2I/64), ceil(H/128), 64, 4]    iff w13 is u8
+///   w2_shift?     u8 [E, ceil(H/64), ceil(I/128), 64, 4]     iff w13 is u8
 ///   base?         bf16 [T, H] rows                            # such as a shared expert's result: is added
 ///   num_tokens?   i32 [1]                                     # tokens from here on are 0
 ///   -> out        bf16 [T, H] align 16
 ///   workspace     f32 [elements()]
-///   param  activation {e4m3} = e4m3
-///   param  num_per_channels {128} = 128
+///   param  activation {e4m3, bf16} = e4m3                     # the dtype of rows in the products
+///   param  num_per_channels {32, 128} = 128                   # columns of a scale of e4m3 rows
 ///   param  round_sf bool = false
 ///   param  swiglu_clamp_value float = none                    # a value of bf16
 ///   param  weights_at {l1, combine} = l1                      # of the activation, or of the sums
+///   let    I = inner()
 ///   need   H >= 1 on x "argument 'x' has no columns"
-///   need   H % 128 = 0 and I % 128 = 0 on w2 "the sizes of 'w2' are no multiples of 128"
-///   need   1 <= E <= 1024 on w13 "'w13' has the wrong number of experts"
-///   need   I >= 1 on w13 "argument 'w13' has no rows"
+///   need   H % 128 = 0 and I % 128 = 0 if w13 is e4m3 on w2 "the sizes of 'w2' are no multiples of 128"
+///   need   H % 32 = 0 and I % 32 = 0 if w13 is u8 on w2 "the sizes of 'w2' are no multiples of 32"
+///   need   1 <= E <= 1024 and I >= 1 on w13 "'w13' has no rows, or the wrong number of experts"
+///   need   activation = e4m3 and num_per_channels = 128 if w13 is e4m3 on activation
+///   |      "e4m3 weights take rows of e4m3 with scales of 128 columns"
 ///   need   swiglu_clamp_value > 0 if swiglu_clamp_value != none
 ///   limit  T * K <= 16777216 on topk_idx "'topk_idx' has too many pairs"
 ///   bucket T * K at 2049, 65537                               # moe_plan
 ///   bucket T * K / E at 65                                    # gemm_fp8_grouped
+///   bucket ceil(T * K / E) at 6, 12, 22, 44, 86               # gemm_mxfp4_grouped
 ///   bucket T * K * I at 1048577, 2097153                      # swiglu_psum_cast
 ///   bucket T at 1024                                          # combine_reduce
 struct MoeForward {
@@ -3179,6 +3185,8 @@ struct MoeForward {
   TensorView w13_sf = {};
   TensorView w2 = {};
   TensorView w2_sf = {};
+  TensorView w13_shift = {};
+  TensorView w2_shift = {};
   TensorView base = {};
   TensorView num_tokens = {};
   TensorView out = {};

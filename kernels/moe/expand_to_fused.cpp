@@ -9,31 +9,9 @@
 #include "kernels/moe/parts/even_mapping.h"
 #include "kernels/moe/parts/expand_kernel.h"
 #include "kernels/moe/parts/mapping_values.h"
-#include "kernels/moe/parts/row_scatter.h"
 #include "kernels/registry/all_ops.h"
-#include "kernels/signature/launches.h"
-#include "kernels/views/reshaped.h"
 
 namespace tessera::kernels {
-namespace {
-
-void launches(const Call& c, Launches& go) {
-  moe::ExpandSpec s;
-  s.row_bytes = static_cast<int32_t>(c.i32("H") * int64_t{bytes(c.given("x").dtype)});
-  s.scales = 0;
-  s.num_topk = c["T"] == 0 ? 0 : c.i32("K");
-  s.align = c.align({"x", "out"});
-  s.sf_layout = SfLayout::row_major;
-  const DType word = moe::row_words(s.row_bytes, s.align).dtype;
-  const auto words = [&](const char* name) {
-    return Args::Tensor{name, retyped(c.given(name), word)};
-  };
-  go.add(moe::build_expand, s,
-         {.tensors = {words("x"), words("out")},
-          .scalars = {{"parts_apart", moe::part_stride(s, c["T"], c["P"])}}});
-}
-
-}  // namespace
 
 const Op expand_to_fused_op{
     .name = "expand_to_fused",
@@ -46,7 +24,7 @@ const Op expand_to_fused_op{
       -> out             as x [P, H]
       limit              H <= 268435456 "the rows are too long"
     )",
-    .launches = launches,
+    .launches = moe::add_expand,
     .check_values = moe::require_expansion,
     .examples = R"(
       T=65 K=8 E=9 entries=97 H=7168 x=bf16; T=19 K=6 E=9 entries=30 H=2560 x=f32

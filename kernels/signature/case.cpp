@@ -161,7 +161,9 @@ void Case::read_word(const std::string& word) {
 std::optional<ParamValue> Case::find(std::string_view name) const {
   if (const auto extent = extents_.find(name); extent != extents_.end()) return extent->second;
   for (const CaseWord& word : parsed_->op->case_words) {
-    if (word.name == name && word.standard != nullptr) return word.standard(*this);
+    if (word.name != name || word.standard == nullptr) continue;
+    const int64_t value = word.standard(*this);
+    return value == kNoExtent ? std::nullopt : std::optional<ParamValue>(value);
   }
   if (const auto param = params_.find(std::string(name)); param != params_.end()) {
     return param->second;
@@ -250,6 +252,7 @@ std::string Case::canonical() const {
   std::map<std::string, std::string> words;
   for (const auto& [name, value] : extents_) words[name] = fmt::format("{}", value);
   for (const CaseWord& word : parsed_->op->case_words) {
+    if (word.standard != nullptr && !find(word.name)) continue;  // kNoExtent
     words[std::string(word.name)] = fmt::format("{}", (*this)[word.name]);
   }
   for (const TensorRule& rule : parsed_->signature.tensors) {

@@ -27,6 +27,9 @@ struct TrimFunction {
   int64_t (*value)(const Call& call, Stream stream);
 };
 
+/// The default of an optional last extent that a case lacks.
+inline constexpr int64_t kNoExtent = -1;
+
 /// A word of cases that the signature does not have, or a default for an extent of a case.
 struct CaseWord {
   std::string_view name;

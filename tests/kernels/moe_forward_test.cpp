@@ -27,51 +27,99 @@ HostTensors run(const std::string& op, const HostTensors& inputs, const Params& 
   return op_runner(op, Device::cpu())(inputs, params);
 }
 
-/// The parts one after another, with another alignment and every row of padding filled.
-HostTensor by_parts(const HostTensors& in, const Params& params) {
-  const int64_t experts = in.at("w13").shape()[0], alignment = 8;
-  const bool at_sums = params.contains("weights_at");
-  const auto with = [&](HostTensors tensors, const char* name) {
-    if (in.contains(name)) tensors[name] = in.at(name);
-    return tensors;
-  };
-  HostTensors routing = {{"topk_idx", in.at("topk_idx")}, {"topk_weights", in.at("topk_weights")}};
-  const HostTensors plan = run("moe_plan", with(routing, "num_tokens"),
-                               {{"num_experts", experts}, {"alignment", alignment}});
-  const HostTensors a =
-      run("moe_gather_cast", {{"x", in.at("x")}, {"pos_to_pair", plan.at("pos_to_pair")}},
-          {{"num_topk", std::max<int64_t>(in.at("topk_idx").shape()[1], 1)},
-           {"round_sf", params.at("round_sf")}});
-  const int64_t rows = plan.at("pos_to_pair").size();
-  const auto product = [&](const HostTensors& left, const char* weights, const char* scales) {
-    const int64_t columns = in.at(weights).shape()[1];
-    return run("gemm_fp8_grouped",
-               {{"a", left.at("out")},
-                {"a_sf", left.at("out_sf")},
-                {"b", in.at(weights)},
-                {"b_sf", in.at(scales)},
-                {"psum", plan.at("psum")},
-                {"out", tensor_of(DType::bf16, {rows, columns},
-                                  {std::numeric_limits<double>::quiet_NaN()})}},
-               {{"alignment", alignment}})
-        .at("out");
-  };
-  HostTensors act = {{"x", product(a, "w13", "w13_sf")}, {"psum", plan.at("psum")}};
-  if (!at_sums) act["topk_weights"] = plan.at("row_weights");
-  const auto clamp = params.find("swiglu_clamp_value");
-  const HostTensors gated =
-      run("swiglu_psum_cast", act,
-          {{"num_per_channels", int64_t{128}},
-           {"alignment", alignment},
-           {"round_sf", params.at("round_sf")},
-           {"sf_layout", std::string("row_major")},
-           {"swiglu_clamp_value", clamp == params.end()
-                                      ? kernels::ParamValue(std::numeric_limits<double>::infinity())
-                                      : clamp->second}});
-  HostTensors sums = {{"x", product(gated, "w2", "w2_sf")}, {"pos", plan.at("pair_to_pos")}};
-  if (at_sums) sums["topk_weights"] = in.at("topk_weights");
-  return run("combine_reduce", with(with(sums, "base"), "num_tokens"), {}).at("out");
+HostTensor without_gaps(const HostTensor& x) {
+  HostTensor rows(x.dtype(), x.shape());
+  for (int64_t i = 0; i < x.size(); ++i) rows.set_bits(i, x.bits(i));
+  return rows;
 }
+
+/// The parts one after another, with another alignment and every row of padding filled.
+class Parts {
+ public:
+  Parts(const HostTensors& in, const Params& params)
+      : in_(in),
+        params_(params),
+        is_bf16_(params.contains("activation")),
+        at_sums_(params.contains("weights_at")),
+        plan_(run("moe_plan",
+                  with({{"topk_idx", in.at("topk_idx")}, {"topk_weights", in.at("topk_weights")}},
+                       "num_tokens"),
+                  {{"num_experts", in.at("w13").shape()[0]}, {"alignment", kAlignment}})) {}
+
+  HostTensor operator()() const {
+    HostTensors sums = {{"x", product(gated(product(gather(), "w13")), "w2")},
+                        {"pos", plan_.at("pair_to_pos")}};
+    if (at_sums_) sums["topk_weights"] = in_.at("topk_weights");
+    return run("combine_reduce", with(with(sums, "base"), "num_tokens"), {}).at("out");
+  }
+
+ private:
+  static constexpr int64_t kAlignment = 8;
+
+  HostTensors with(HostTensors tensors, const char* name) const {
+    if (in_.contains(name)) tensors[name] = in_.at(name);
+    return tensors;
+  }
+  Params cast() const {
+    const auto given = params_.find("num_per_channels");
+    return {{"num_per_channels",
+             given == params_.end() ? kernels::ParamValue(int64_t{128}) : given->second},
+            {"round_sf", params_.at("round_sf")}};
+  }
+  HostTensors gather() const {
+    const int64_t topk = in_.at("topk_idx").shape()[1];
+    if (is_bf16_) {
+      return run("expand_to_fused",
+                 {{"x", without_gaps(in_.at("x"))},
+                  {"token_topk_to_pos", plan_.at("pair_to_pos")},
+                  {"pos_to_expert", plan_.at("pos_to_pair")}},
+                 {});
+    }
+    Params params = cast();
+    params["num_topk"] = std::max<int64_t>(topk, 1);
+    return run("moe_gather_cast", {{"x", in_.at("x")}, {"pos_to_pair", plan_.at("pos_to_pair")}},
+               params);
+  }
+  HostTensor product(const HostTensors& left, const std::string& weights) const {
+    const bool is_packed = in_.contains(weights + "_shift");
+    const int64_t columns =
+        weights == "w2" ? in_.at("x").shape()[1] : in_.at(is_packed ? "w13_sf" : "w13").shape()[1];
+    HostTensors in = {{"a", left.at("out")},
+                      {"b", in_.at(weights)},
+                      {"b_sf", in_.at(weights + "_sf")},
+                      {"psum", plan_.at("psum")},
+                      {"out", tensor_of(DType::bf16, {left.at("out").shape()[0], columns},
+                                        {std::numeric_limits<double>::quiet_NaN()})}};
+    if (!is_bf16_) in["a_sf"] = left.at("out_sf");
+    Params params = {{"alignment", kAlignment}};
+    if (!is_packed) return run("gemm_fp8_grouped", in, params).at("out");
+    in["b_shift"] = in_.at(weights + "_shift");
+    params["num_per_channels"] = cast().at("num_per_channels");
+    return run("gemm_mxfp4_grouped", in, params).at("out");
+  }
+  HostTensors gated(const HostTensor& x) const {
+    HostTensors in = {{"x", x}, {"psum", plan_.at("psum")}};
+    if (!at_sums_) in["topk_weights"] = plan_.at("row_weights");
+    const auto clamp = params_.find("swiglu_clamp_value");
+    if (is_bf16_) {
+      Params params = {{"out_dtype", std::string("bf16")}, {"alignment", kAlignment}};
+      if (clamp != params_.end()) params["swiglu_clamp_value"] = clamp->second;
+      return run("swiglu_fwd", in, params);
+    }
+    Params params = cast();
+    params["alignment"] = kAlignment;
+    params["sf_layout"] = std::string("row_major");
+    params["swiglu_clamp_value"] =
+        clamp == params_.end() ? kernels::ParamValue(std::numeric_limits<double>::infinity())
+                               : clamp->second;
+    return run("swiglu_psum_cast", in, params);
+  }
+
+  const HostTensors& in_;
+  const Params& params_;
+  const bool is_bf16_, at_sums_;
+  const HostTensors plan_;
+};
 
 /// Rows of tokens of a case, in this order.
 HostTensors of_tokens(const HostTensors& in, const std::vector<int64_t>& tokens) {
@@ -135,7 +183,7 @@ TEST_CASE("moe_forward is its parts, bit for bit, whatever the alignment", "[moe
     if (test.inputs.at("topk_idx").size() == 0) continue;
     CAPTURE(test.label);
     CHECK(run(kOp, test.inputs, test.params).at("out").raw() ==
-          by_parts(test.inputs, test.params).raw());
+          Parts(test.inputs, test.params)().raw());
   }
 }
 
@@ -278,6 +326,11 @@ TEST_CASE("the moe_forward tests catch every mutant", "[moe_forward][mutants]") 
   CHECK(misread([](HostTensors& in, Params&) { in.erase("base"); }));
   CHECK(misread([](HostTensors& in, Params&) { in.erase("num_tokens"); }));
   CHECK(misread([](HostTensors&, Params& p) { p.erase("swiglu_clamp_value"); }));
+  CHECK(misread([](HostTensors& in, Params&) {  // every group of MXFP4 weights a step larger
+    if (!in.contains("w2_shift")) return;
+    HostTensor& shifts = in["w2_shift"];
+    for (int64_t i = 0; i < shifts.size(); ++i) shifts.set_bits(i, shifts.bits(i) + 1);
+  }));
   CHECK(misread([](HostTensors& in, Params&) {  // all weights 1
     HostTensor& weights = in["topk_weights"];
     for (int64_t i = 0; i < weights.size(); ++i) weights.set_value(i, 1);
@@ -306,14 +359,49 @@ TEST_CASE("moe_forward explains wrong arguments", "[moe_forward][errors]") {
                               {"w2", HostTensor(DType::e4m3, {2, 128, 128})},
                               {"w2_sf", HostTensor(DType::f32, {2, 1, 1})}};
   CHECK(outputs_error(kOp, inputs, {}) == "no error");
-  HostTensors other = inputs;
-  other["w2"] = HostTensor(DType::e4m3, {3, 128, 128});
-  CHECK(outputs_error(kOp, other, {}) ==
+  const auto error_with = [&](HostTensors in, const std::string& name, HostTensor wrong,
+                              const Params& params = {}) {
+    in[name] = std::move(wrong);
+    return outputs_error(kOp, in, params);
+  };
+  CHECK(error_with(inputs, "w2", HostTensor(DType::e4m3, {2, 128, 256})) ==
         "tessera: moe_forward: argument 'w2' has the wrong shape\n"
-        "  expected  e4m3[2, 128, 128]   (E = 2 from w13 dim 0; H = 128 from x dim 1; I = 128 = 2I "
-        "= 256 "
-        "of w13 dim 1)\n"
-        "  got       e4m3[3, 128, 128] on cpu");
+        "  expected  [2, 128, 128] = [E, H, I]   (I = 128)\n"
+        "  got       e4m3[2, 128, 256]");
+  CHECK(error_with(inputs, "w2_sf", HostTensor(DType::f32, {2, 1, 2})) ==
+        "tessera: moe_forward: argument 'w2_sf' has the wrong shape\n"
+        "  expected  [2, 1, 1] = a scale for each 128 x 128   (I = 128)\n"
+        "  got       f32[2, 1, 2]");
+  CHECK(error_with(inputs, "w2", HostTensor(DType::u8, {2, 2, 1, 4096})) ==
+        "tessera: moe_forward: argument 'w2' has the wrong dtype\n"
+        "  expected  that of 'w13'\n"
+        "  got       u8[2, 2, 1, 4096]");
+  CHECK(error_with(inputs, "w13", HostTensor(DType::e4m3, {2, 257, 128})) ==
+        "tessera: moe_forward: argument 'w13' has the wrong shape\n"
+        "  expected  [2, 256, 128] = [E, 2I, H]   (I = 128)\n"
+        "  got       e4m3[2, 257, 128]");
+  for (const Params& params :
+       {Params{{"activation", std::string("bf16")}}, Params{{"num_per_channels", int64_t{32}}}}) {
+    CHECK(outputs_error(kOp, inputs, params).find("e4m3 weights take") != std::string::npos);
+  }
+  HostTensors packed = inputs;
+  packed["w13"] = HostTensor(DType::u8, {2, 4, 1, 4096});
+  packed["w13_shift"] = HostTensor(DType::u8, {2, 4, 1, 64, 4});
+  packed["w13_sf"] = HostTensor(DType::f32, {2, 256, 1});
+  packed["w2"] = HostTensor(DType::u8, {2, 2, 1, 4096});
+  packed["w2_shift"] = HostTensor(DType::u8, {2, 2, 1, 64, 4});
+  packed["w2_sf"] = HostTensor(DType::f32, {2, 128});
+  CHECK(outputs_error(kOp, packed, {}) == "no error");
+  CHECK(outputs_error(kOp, packed, {{"activation", std::string("bf16")}}) ==
+        "tessera: moe_forward: argument 'w13' has the wrong shape\n"
+        "  expected  [2, 4, 2, 2048] = mxfp4_prepack of [E, 2I, H] for bf16   (I = 128)\n"
+        "  got       u8[2, 4, 1, 4096]");
+  CHECK(error_with(packed, "w2_sf", HostTensor(DType::f32, {2, 128, 2})) ==
+        "tessera: moe_forward: argument 'w2_sf' has the wrong shape\n"
+        "  expected  [2, 128, 1] = a scale for each row and 128 columns   (I = 128)\n"
+        "  got       f32[2, 128, 2]");
+  packed.erase("w2_shift");
+  CHECK(outputs_error(kOp, packed, {}).find("w2_shift") != std::string::npos);
   CHECK(outputs_error(kOp, inputs, {{"swiglu_clamp_value", 0.0}}).find("swiglu_clamp_value") !=
         std::string::npos);
 }

@@ -5,8 +5,10 @@
 #include <limits>
 
 #include "tests/reference/gemm.h"
+#include "tests/reference/mxfp4.h"
 #include "tests/reference/numeric.h"
 #include "tests/reference/swiglu.h"
+#include "tests/reference/swiglu_rows.h"
 
 namespace tessera::reference {
 namespace {
@@ -180,27 +182,70 @@ HostTensors moe_plan(const HostTensors& in, const PlanOptions& o) {
   return out;
 }
 
+namespace {
+
+/// The rows of `left` times the weights of their groups, rounded to bf16. `left` has out and, if they are e4m3, out_sf.
+HostTensor by_weights(const HostTensors& left, const HostTensors& in, const std::string& weights,
+                      int64_t columns, const HostTensor& psum, int64_t group) {
+  const HostTensor &a = left.at("out"), &b = in.at(weights), &b_sf = in.at(weights + "_sf");
+  const int64_t rows = a.shape()[0];
+  if (b.dtype() == DType::e4m3) {
+    return gemm_fp8_grouped({a, left.at("out_sf"), b, b_sf}, groups_by_ends(psum, 1, rows),
+                            HostTensor(DType::bf16, {rows, columns}));
+  }
+  HostTensors product = {{"a", a},       {"b", b},
+                         {"b_sf", b_sf}, {"b_shift", in.at(weights + "_shift")},
+                         {"psum", psum}, {"out", HostTensor(DType::bf16, {rows, columns})}};
+  if (left.contains("out_sf")) product["a_sf"] = left.at("out_sf");
+  const Params params = {{"alignment", int64_t{1}}, {"num_per_channels", group}};
+  return mxfp4_runner("gemm_mxfp4_grouped")(product, params).at("out");
+}
+
+/// Row pos_to_pair[p] / num_topk of x at row p.
+HostTensor gathered(const HostTensor& x, const HostTensor& pos_to_pair, int64_t num_topk) {
+  const int64_t hidden = x.shape()[1];
+  HostTensor out(x.dtype(), {pos_to_pair.size(), hidden});
+  out.fill_bytes(std::byte{0});
+  for (int64_t row = 0; row < pos_to_pair.size(); ++row) {
+    const int64_t pair = signed_bits(pos_to_pair, row);
+    if (pair < 0) continue;
+    for (int64_t h = 0; h < hidden; ++h) {
+      out.set_bits(row * hidden + h, x.bits(pair / num_topk * hidden + h));
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
 HostTensor moe_forward(const HostTensors& in, const ForwardOptions& o) {
-  const HostTensor &x = in.at("x"), &w13 = in.at("w13"), &w2 = in.at("w2");
-  const int64_t experts = w13.shape()[0];
+  const HostTensor &x = in.at("x"), &w13_sf = in.at("w13_sf");
+  const int64_t hidden = x.shape()[1], topk = in.at("topk_idx").shape()[1];
+  const bool is_packed = in.at("w13").dtype() == DType::u8;
+  const int64_t inner = (is_packed ? w13_sf : in.at("w13")).shape()[1] / 2;
   HostTensors routing = {{"topk_idx", in.at("topk_idx")}, {"topk_weights", in.at("topk_weights")}};
   if (in.contains("num_tokens")) routing["num_tokens"] = in.at("num_tokens");
-  const HostTensors plan = moe_plan(routing, {.num_experts = experts});
+  const HostTensors plan = moe_plan(routing, {.num_experts = in.at("w13").shape()[0]});
+  const HostTensor& psum = plan.at("psum");
   GatherCastOptions gather;
-  gather.num_topk = in.at("topk_idx").shape()[1];
+  gather.num_topk = topk;
   gather.cast.round_sf = o.round_sf;
-  const HostTensors a = moe_gather_cast(x, plan.at("pos_to_pair"), gather);
-  const int64_t rows = plan.at("pos_to_pair").size();
-  const std::vector<int64_t> groups = groups_by_ends(plan.at("psum"), 1, rows);
-  HostTensors act = {{"psum", plan.at("psum")}};
-  act["x"] = gemm_fp8_grouped({a.at("out"), a.at("out_sf"), w13, in.at("w13_sf")}, groups,
-                              HostTensor(DType::bf16, {rows, w13.shape()[1]}));
+  gather.cast.num_per_channels = o.group;
+  const HostTensors a = o.is_bf16 ? HostTensors{{"out", gathered(x, plan.at("pos_to_pair"), topk)}}
+                                  : moe_gather_cast(x, plan.at("pos_to_pair"), gather);
+  HostTensors act = {{"psum", psum}};
+  act["x"] = by_weights(a, in, "w13", 2 * inner, psum, o.group);
   if (!o.weighs_sums) act["topk_weights"] = plan.at("row_weights");
-  const HostTensors gated =
-      swiglu_psum_cast(act, {.clamp = o.clamp, .alignment = 1, .cast = gather.cast});
+  SwigluRowsOptions of_rows;
+  of_rows.clamp = o.clamp;
+  of_rows.alignment = 1;
+  PsumCastOptions of_cast;
+  of_cast.clamp = o.clamp.value_or(std::numeric_limits<float>::infinity());
+  of_cast.alignment = 1;
+  of_cast.cast = gather.cast;
+  const HostTensors gated = o.is_bf16 ? swiglu_fwd(act, of_rows) : swiglu_psum_cast(act, of_cast);
   HostTensors sums = {{"pos", plan.at("pair_to_pos")}};
-  sums["x"] = gemm_fp8_grouped({gated.at("out"), gated.at("out_sf"), w2, in.at("w2_sf")}, groups,
-                               HostTensor(DType::bf16, {rows, w2.shape()[1]}));
+  sums["x"] = by_weights(gated, in, "w2", hidden, psum, o.group);
   if (o.weighs_sums) sums["topk_weights"] = in.at("topk_weights");
   for (const char* name : {"base", "num_tokens"}) {
     if (in.contains(name)) sums[name] = in.at(name);
@@ -241,7 +286,10 @@ Runner moe_serving_runner(const std::string& op) {
     return [](const HostTensors& in, const Params& params) {
       ForwardOptions o{};
       const double none = std::numeric_limits<double>::infinity();
-      o.clamp = static_cast<float>(param<double>(params, "swiglu_clamp_value", none));
+      const double clamp = param<double>(params, "swiglu_clamp_value", none);
+      if (clamp != none) o.clamp = static_cast<float>(clamp);
+      o.is_bf16 = param<std::string>(params, "activation", "e4m3") == "bf16";
+      o.group = param<int64_t>(params, "num_per_channels", 128);
       o.round_sf = param<bool>(params, "round_sf", false);
       o.weighs_sums = param<std::string>(params, "weights_at", "l1") == "combine";
       return HostTensors{{"out", moe_forward(in, o)}};

@@ -1,6 +1,8 @@
 #pragma once
 // The ops around the products of experts, by definition.
 
+#include <optional>
+
 #include "tests/reference/ops.h"
 #include "tests/reference/per_token_cast.h"
 
@@ -42,13 +44,16 @@ test::HostTensors swiglu_psum_cast(const test::HostTensors& in, const PsumCastOp
 /// combine_reduce: bf16 sums of rows of x that `pos` names, slots ascending, from base or +0; +0 from token num_tokens on.
 test::HostTensor combine_reduce(const test::HostTensors& in);
 
-/// moe_forward: moe_plan, moe_gather_cast, gemm_fp8_grouped, swiglu_psum_cast, gemm_fp8_grouped, combine_reduce.
+/// moe_forward: moe_plan, moe_gather_cast or the rows as they are, a grouped product, swiglu_psum_cast or swiglu_fwd, a
+/// grouped product, combine_reduce.
 ///
-///   x bf16 [T, H]; topk_idx, topk_weights [T, K]; w13 e4m3 [E, 2I, H], w2 [E, H, I] with scales of blocks of 128 x 128;
-///   base bf16 [T, H] and num_tokens i32 [1], each may be absent
+///   x bf16 [T, H]; topk_idx, topk_weights [T, K]; w13 e4m3 [E, 2I, H], w2 [E, H, I] with scales of blocks of 128 x 128, or
+///   both by mxfp4_prepack with w13_shift, w2_shift; base bf16 [T, H] and num_tokens i32 [1], each may be absent
 struct ForwardOptions {
-  float clamp;
-  bool round_sf = false, weighs_sums = false;  // at combine_reduce, else at swiglu_psum_cast
+  std::optional<float> clamp;
+  bool is_bf16 = false;                        // rows of both products, which are e4m3 else
+  int64_t group = 128;                         // columns of a scale of rows
+  bool round_sf = false, weighs_sums = false;  // at combine_reduce, else at the activation
 };
 test::HostTensor moe_forward(const test::HostTensors& in, const ForwardOptions& o);
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <string>
 
 #include "kernels/gemm/parts/operand.h"
@@ -21,7 +22,8 @@ constexpr Tile kTiles[] = {{64, 8, 128, 20, 1},  {128, 8, 128, 16, 1},  {256, 8,
                            {64, 64, 128, 12, 1}, {128, 64, 128, 9, 1},  {64, 128, 128, 8, 1},
                            {128, 128, 128, 5, 1}};
 constexpr int64_t kMultiprocessors = 132;
-constexpr int64_t kWidest = 16;  // bytes of a vector
+constexpr int64_t kMostExpected = 256;  // rows of a group by ends; more change no tile
+constexpr int64_t kWidest = 16;         // bytes of a vector
 
 int64_t ceil_div(int64_t a, int64_t b) {
   return (a + b - 1) / b;
@@ -67,8 +69,12 @@ Expected expected_of(const Call& c, MxGroups groups) {
       if (expected == 0) return {c["Mmax"], c["G"]};
       return {std::min(expected, c["Mmax"]), c["G"], true};
     }
-    case MxGroups::by_ends:
-      return {ceil_div(c["M"], c["G"]), c["G"], true};
+    case MxGroups::by_ends: {
+      // A mean of which `most` is a power of two: few numbers of rows, such as the tokens of a layer, change the tile.
+      const int64_t mean = ceil_div(c["M"], c["G"]), most = mean + mean / 2;
+      const auto width = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(most)));
+      return {std::min(width, kMostExpected) * 2 / 3, c["G"], true};
+    }
     default:
       return {std::min<int64_t>(c["M"], c["alignment"]), ceil_div(c["M"], c["alignment"])};
   }

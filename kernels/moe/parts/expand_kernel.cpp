@@ -1,8 +1,10 @@
 #include "kernels/moe/parts/expand_kernel.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "kernels/moe/parts/row_scatter.h"
+#include "kernels/views/reshaped.h"
 
 namespace tessera::kernels::moe {
 namespace {
@@ -74,7 +76,11 @@ ir::Kernel build_expand(const ExpandSpec& s) {
   }
 
   auto tokens = k.dim("tokens");
-  auto x = k.input("x", row.dtype, {tokens, row.words}, {.align = s.align});
+  TensorOptions of_x = {.align = s.align};
+  if (s.has_gaps) {
+    of_x.strides = {k.stride("x_stride", {.multiple_of = s.align / bytes(row.dtype)}), 1};
+  }
+  auto x = k.input("x", row.dtype, {tokens, row.words}, of_x);
   streams[0].from = [&](const Value& t, const Value& word) { return x(t, word); };
   if (has_scales) {
     auto sf_rows = k.stride("x_sf_row_stride"), sf_cols = k.stride("x_sf_col_stride");
@@ -96,6 +102,27 @@ ir::Kernel build_expand(const ExpandSpec& s) {
         [&] { scatter_rows(k, streams, part, token_topk_to_pos, token, s.num_topk, positions); });
   clear(token, part);
   return k.finish();
+}
+
+void add_expand(const Call& c, Launches& go) {
+  const TensorView& x = c.given("x");
+  ExpandSpec s;
+  s.row_bytes = static_cast<int32_t>(c.i32("H") * int64_t{bytes(x.dtype)});
+  s.scales = 0;
+  s.num_topk = c["T"] == 0 ? 0 : c.i32("K");
+  s.has_gaps = c["T"] > 1 && x.strides[0] != c["H"];
+  s.align = c.align({"x", "out"});
+  if (s.has_gaps) {
+    s.align = static_cast<int32_t>(std::gcd(int64_t{s.align}, x.strides[0] * bytes(x.dtype)));
+  }
+  s.sf_layout = SfLayout::row_major;
+  const DType word = row_words(s.row_bytes, s.align).dtype;
+  const auto words = [&](const char* name) {
+    return Args::Tensor{name, retyped(c.given(name), word)};
+  };
+  go.add(build_expand, s,
+         {.tensors = {words("x"), words("out")},
+          .scalars = {{"parts_apart", part_stride(s, c["T"], c["P"])}}});
 }
 
 }  // namespace tessera::kernels::moe

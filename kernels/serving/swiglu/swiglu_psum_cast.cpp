@@ -63,7 +63,7 @@ const Op swiglu_psum_cast_op{
       param  round_sf bool = true
       param  sf_layout = packed_ue8m0
       need   H >= 1 on x "argument 'x' has no columns"
-      limit  H % 128 = 0 on x "rows of so many columns are not supported"
+      limit  H % 32 = 0 on x "rows of so many columns are not supported"
       limit  2*H <= 2147483647
       need   1 <= alignment <= 2147483647
       need   E >= 1 on psum "argument 'psum' has no experts"

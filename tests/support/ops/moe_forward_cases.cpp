@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "tests/reference/mxfp4.h"
 #include "tests/support/ops/op_cases.h"
 #include "tests/support/random_tensor.h"
 #include "tests/support/tensor_of.h"
@@ -9,11 +10,16 @@
 namespace tessera::test {
 namespace {
 
+/// The weights: e4m3, or MXFP4 with a scale for each 128 columns or each row, for rows of e4m3, or for rows of bf16.
+enum class Experts : uint8_t { e4m3, by_block, by_row, for_bf16 };
+
 struct Layer {
   int64_t tokens = 5, topk = 2, experts = 2, hidden = 128, inner = 128;
   bool is_narrow = false, base = false, at_sums = false, round_sf = false;
-  int64_t count = -1;  // num_tokens; -1: not given
-  double clamp = 0;    // 0: none
+  Experts of = Experts::e4m3;
+  int64_t group = 128;  // columns of a scale of rows
+  int64_t count = -1;   // num_tokens; -1: not given
+  double clamp = 0;     // 0: none
   int64_t padding = 0;
 };
 
@@ -29,6 +35,21 @@ HostTensor scales(int64_t experts, int64_t rows, int64_t columns, uint64_t seed)
   return tensor;
 }
 
+/// Adds MXFP4 weights [experts, rows, columns], as packed.
+void add_packed(OpCase& test, const std::string& name, Experts of, const Dims& shape,
+                uint64_t seed) {
+  const HostTensor codes =
+      random_tensor(DType::i8, {shape[0], shape[1], shape[2] / 2}, Values::bits, seed);
+  const HostTensor bytes = tensor_by(DType::u8, {shape[0], shape[1], shape[2] / 32}, [](int64_t i) {
+    return static_cast<double>(121 + i * 7 % 4);
+  });
+  const HostTensors packed =
+      reference::mxfp4_prepack(codes, bytes, of == Experts::for_bf16, of == Experts::by_block);
+  test.inputs[name] = packed.at("out");
+  test.inputs[name + "_shift"] = packed.at("out_shift");
+  test.inputs[name + "_sf"] = packed.at("out_sf");
+}
+
 OpCase layer(const Layer& l) {
   OpCase test;
   test.label = fmt::format("T={} K={} E={} H={} I={}{}{}{}{} n={} clamp={} {}", l.tokens, l.topk,
@@ -42,10 +63,18 @@ OpCase layer(const Layer& l) {
       tensor_by(l.is_narrow ? DType::i32 : DType::i64, {l.tokens, l.topk},
                 [&](int64_t i) { return i % 5 == 3 ? -1 : i * 7 % (l.experts + 1) % l.experts; });
   test.inputs["topk_weights"] = random_tensor(DType::f32, {l.tokens, l.topk}, Values::normal, 72);
-  test.inputs["w13"] = weights({l.experts, 2 * l.inner, l.hidden}, 73);
-  test.inputs["w13_sf"] = scales(l.experts, 2 * l.inner, l.hidden, 74);
-  test.inputs["w2"] = weights({l.experts, l.hidden, l.inner}, 75);
-  test.inputs["w2_sf"] = scales(l.experts, l.hidden, l.inner, 76);
+  if (l.of == Experts::e4m3) {
+    test.inputs["w13"] = weights({l.experts, 2 * l.inner, l.hidden}, 73);
+    test.inputs["w13_sf"] = scales(l.experts, 2 * l.inner, l.hidden, 74);
+    test.inputs["w2"] = weights({l.experts, l.hidden, l.inner}, 75);
+    test.inputs["w2_sf"] = scales(l.experts, l.hidden, l.inner, 76);
+  } else {
+    test.label += fmt::format(" MXFP4 {} 1x{}", static_cast<int>(l.of), l.group);
+    add_packed(test, "w13", l.of, {l.experts, 2 * l.inner, l.hidden}, 73);
+    add_packed(test, "w2", l.of, {l.experts, l.hidden, l.inner}, 75);
+    if (l.of == Experts::for_bf16) test.params["activation"] = std::string("bf16");
+    test.params["num_per_channels"] = l.group;
+  }
   if (l.base) {
     test.inputs["base"] =
         random_tensor(DType::bf16, {l.tokens, l.hidden}, strides, Values::normal, 77);
@@ -88,6 +117,31 @@ std::vector<OpCase> moe_forward_cases() {
   cases.push_back(layer({.base = true, .count = 9}));
   cases.push_back(layer({.tokens = 0}));
   cases.push_back(layer({.topk = 0, .base = true}));
+  for (const Experts of : {Experts::by_block, Experts::by_row, Experts::for_bf16}) {
+    const int64_t group = of == Experts::by_row ? 32 : 128;
+    cases.push_back(layer({.tokens = 9,
+                           .topk = 3,
+                           .experts = 3,
+                           .hidden = 160,
+                           .inner = 96,
+                           .base = true,
+                           .of = of,
+                           .group = group,
+                           .count = 7,
+                           .padding = 8}));
+    cases.push_back(layer({.tokens = 5,
+                           .hidden = 64,
+                           .inner = 128,
+                           .is_narrow = true,
+                           .at_sums = true,
+                           .round_sf = true,
+                           .of = of,
+                           .group = group,
+                           .clamp = 2}));
+    cases.push_back(layer({.tokens = 0, .of = of}));
+    cases.push_back(
+        with_ids(layer({.hidden = 32, .inner = 32, .base = true, .of = of}), "no expert", -1));
+  }
   for (const bool base : {false, true}) {
     cases.push_back(with_ids(layer({.base = base}), "no expert", -1));
     cases.push_back(with_ids(layer({.tokens = 70, .base = base}), "one takes all", 1));
