@@ -82,18 +82,6 @@ Activations::Activations(ts::Device device, Shape shape) {
   expert_ids = tensor(DType::i64, {rows, kChosen + kShared});
   table_ids = tensor(DType::i32, {rows, kChosen + kShared});
   expert_weights = tensor(DType::f32, {rows, kChosen + kShared});
-  const int64_t slots = kChosen + kShared, pairs = rows * slots;
-  pos_to_pair = tensor(DType::i32, {pairs});
-  pair_to_pos = tensor(DType::i32, {rows, slots});
-  psum = tensor(DType::i32, {kExperts + kShared});
-  counts = tensor(DType::i32, {kExperts + kShared});
-  row_weights = tensor(DType::f32, {pairs});
-  rows_in = tensor(DType::e4m3, {pairs, kHidden});
-  rows_in_sf = tensor(DType::f32, {pairs, kHidden / 128});
-  inner = tensor(DType::bf16, {pairs, 2 * kInner});
-  activated = tensor(DType::e4m3, {pairs, kInner});
-  activated_sf = tensor(DType::f32, {pairs, kInner / 128});
-  rows_out = tensor(DType::bf16, {pairs, kHidden});
 
   row = tensor(DType::bf16, {rows, kHidden});
   normalised = tensor(DType::bf16, {rows, kHidden});

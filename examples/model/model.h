@@ -42,9 +42,6 @@ struct Activations {
   // Experts
   Tensor expert_ids, expert_weights;  // i64; a table's are i32
   Tensor table_ids;
-  // Rows of the pairs of a token and an expert, for experts in MXFP4.
-  Tensor pos_to_pair, pair_to_pos, psum, counts, row_weights;
-  Tensor rows_in, rows_in_sf, inner, activated, activated_sf, rows_out;
   // Head
   Tensor row, normalised, logits;
 };
@@ -100,8 +97,6 @@ class Model {
   void compress(Now& now, size_t layer);
   void choose_entries(Now& now, size_t layer);
   void experts(Now& now, size_t layer);
-  void fp8_experts(Now& now, const ExpertWeights& weights, const Tensor& ids);
-  void fp4_experts(Now& now, const ExpertWeights& weights, const Tensor& ids);
   void head(Now& now);
 
   /// Calls an op that needs scratch memory. All share it: they run one after the other.

@@ -24,7 +24,7 @@ inline constexpr int64_t kIndexChannels = 128;  // 32, 64 or 128
 
 // Experts, behind which stands one more, for every token.
 inline constexpr int64_t kExperts = 8, kShared = 1, kChosen = 2;
-inline constexpr int64_t kInner = 128;  // moe_forward: a multiple of 128
+inline constexpr int64_t kInner = 128;  // moe_forward: a multiple of 128 in e4m3
 
 // Engram: tables of the last two and of the last three tokens.
 inline constexpr int64_t kNgram = 3, kTablesOfNgram = 2, kTableColumns = 64;
