@@ -30,6 +30,14 @@ def made(**options):
     return layer.quantize_(w13, w2), w13, w2
 
 
+def mxfp4_values(weight):
+    """The weights that quantize_ keeps: e2m1 codes times a power of two for each 32 of a row."""
+    flat = weight.reshape(-1, weight.shape[-1])
+    made = tessera.per_token_cast(flat, format="e2m1", num_per_channels=32, round_sf=True)
+    back = tessera.cast_back(made.out, made.out_sf, x_block_size=(1, 32), out_dtype="f32")
+    return back.view(weight.shape)
+
+
 def x_of(*shape):
     return normal(*shape, HIDDEN, seed=5).bfloat16()
 
@@ -75,6 +83,29 @@ def test_quantised_weights_are_near_the_given_ones():
         wide = kept.float() * scales.repeat_interleave(128, 1).repeat_interleave(128, 2)
         # e4m3 has 3 bits of mantissa; the least ones are multiples of 2^-9, where 448 is the largest of a block.
         assert ((wide - weight).abs() <= 2**-4 * weight.abs() + 2**-10 / 448 * weight.abs().max()).all()
+
+
+@pytest.mark.parametrize("activation", ["e4m3", "bf16"])
+def test_a_layer_of_mxfp4_weights_is_its_ops_and_near_the_same_in_f64(activation):
+    layer, w13, w2 = made(weights="mxfp4", activation=activation)
+    x = x_of(TOKENS)
+    chosen = tessera.moe_gate(x, layer.gate, num_topk=TOPK, routed_scaling_factor=1.5)
+    out = layer(x)
+    names = ("w13", "w13_sf", "w2", "w2_sf", "w13_shift", "w2_shift")
+    weights = {name: getattr(layer, name) for name in names}
+    options = {"activation": activation, "swiglu_clamp_value": 10.0}
+    assert torch.equal(out, tessera.moe_forward(x, chosen.topk_idx, chosen.topk_weights, **weights, **options))
+    ids, factors = chosen.topk_idx.long(), chosen.topk_weights.double()
+    hidden = torch.einsum("th,tknh->tkn", x.double(), mxfp4_values(w13).double()[ids])
+    act = torch.nn.functional.silu(hidden[..., :INNER].clamp(max=10)) * hidden[..., INNER:].clamp(-10, 10)
+    want = (torch.einsum("tki,tkhi->tkh", act, mxfp4_values(w2).double()[ids]) * factors.unsqueeze(-1)).sum(1)
+    assert calc_diff(out, want) <= (5e-3 if activation == "e4m3" else 1e-4)
+    shapes = {name: tuple(value.shape) for name, value in layer.state_dict().items()}
+    assert shapes["w13"] == ((8, 4, 2, 4096) if activation == "e4m3" else (8, 4, 4, 2048))
+    assert shapes["w2_sf"] == ((8, 256, 1) if activation == "e4m3" else (8, 256))
+    other = tnn.MoE(HIDDEN, INNER, EXPERTS, TOPK, weights="mxfp4", activation=activation, **OPTIONS)
+    other.load_state_dict(layer.state_dict())
+    assert torch.equal(other.to(torch.float16)(x), out)
 
 
 def test_a_shared_expert_is_the_base_and_rows_have_any_leading_dimensions():
@@ -161,6 +192,10 @@ def test_state_dicts_have_the_names_and_shapes_of_the_ops():
         (lambda: tnn.MoE(256, 128, 513, 3), "moe_gate", "w"),
         (lambda: tnn.MoE(256, 128, 8, 3, bias=True, num_ids=IDS), "moe_gate", "bias"),
         (lambda: tnn.MoE(256, 128, 8, 3, weights_at="end"), "moe_forward", "weights_at"),
+        (lambda: tnn.MoE(256, 128, 8, 3, weights="bf16"), "MoE", "weights"),
+        (lambda: tnn.MoE(256, 128, 8, 3, activation="bf16"), "moe_forward", "activation"),
+        (lambda: tnn.MoE(256, 72, 8, 3, weights="mxfp4"), "moe_forward", "w2"),
+        (lambda: made()[0].pack_(*[torch.zeros(1)] * 4), "MoE", "weights"),
         (lambda: made()[0].quantize_(torch.zeros(8, 256, 128), torch.zeros(8, 256, 128)), "MoE", "w13"),
         (lambda: made()[0](torch.zeros(3, 128, dtype=torch.bfloat16)), "MoE", "x"),
         (lambda: made(num_ids=IDS)[0](x_of(3)), "moe_gate", "token_ids"),

@@ -15,10 +15,26 @@ __all__ = ["MoE"]
 Tensor = torch.Tensor
 
 _BLOCK = 128  # rows and columns of a weight that share a scale
+_Shapes = dict[str, tuple[torch.dtype, tuple[int, ...]]]
+
+
+def _buffers(name: str, experts: int, rows: int, columns: int, weights: str, activation: str) -> _Shapes:
+    """The tensors of a matrix of each expert."""
+    if weights == "e4m3":
+        blocks = (experts, -(-rows // _BLOCK), -(-columns // _BLOCK))
+        return {name: (torch.float8_e4m3fn, (experts, rows, columns)), f"{name}_sf": (torch.float32, blocks)}
+    depth = 64 if activation == "bf16" else 128
+    tiles, blocks_across = -(-rows // 64), -(-columns // 128)
+    scales = (experts, rows) if activation == "bf16" else (experts, rows, blocks_across)
+    return {
+        name: (torch.uint8, (experts, tiles, -(-columns // depth), 32 * depth)),
+        f"{name}_shift": (torch.uint8, (experts, tiles, blocks_across, 64, 4)),
+        f"{name}_sf": (torch.float32, scales),
+    }
 
 
 class MoE(FixedDtypeModule):
-    """A layer of FP8 experts for inference: gate, experts and their weighted sum, on top of a shared expert if given.
+    """A layer of experts for inference: gate, experts and their weighted sum, on top of a shared expert if given.
 
       gate    bf16 [E, H]       the router
       bias    f32 [E]           is added to scores for the choice alone; only with bias=True
@@ -27,8 +43,11 @@ class MoE(FixedDtypeModule):
       w2      e4m3 [E, H, I]    w2_sf f32 [E, H/128, I/128]
       shared  a module that maps [.., H] to [.., H], or None
 
-    with E = num_experts, H = hidden, I = inner and K = num_topk. All but `shared` are buffers, zeros at first, which keep
-    their dtypes; quantize_ sets the experts from wider weights. `options` are those of the op moe_forward: round_sf,
+    with E = num_experts, H = hidden, I = inner and K = num_topk. With weights="mxfp4" w13 and w2 are uint8, each with
+    its _shift and _sf, in the order of the op mxfp4_prepack; activation="bf16" then multiplies bf16 rows and not e4m3.
+
+    All but `shared` are buffers, zeros at first, which keep their dtypes; quantize_ sets the experts from wider weights,
+    pack_ from MXFP4 codes and exponents. `options` are those of the op moe_forward: activation, num_per_channels, round_sf,
     swiglu_clamp_value, weights_at. No gradient is recorded. Nothing waits for the device, and each token's bits
     depend on no other token.
 
@@ -56,13 +75,17 @@ class MoE(FixedDtypeModule):
         bias: bool = False,
         num_ids: int | None = None,
         routed_scaling_factor: float = 1.0,
+        weights: str = "e4m3",
         shared: nn.Module | None = None,
         device: Any = None,
         **options: Any,
     ) -> None:
         super().__init__()
         self.hidden, self.inner, self.num_experts, self.num_topk = hidden, inner, num_experts, num_topk
-        self.routed_scaling_factor, self.options = routed_scaling_factor, options
+        self.routed_scaling_factor, self.weights, self.options = routed_scaling_factor, weights, options
+        if weights not in ("e4m3", "mxfp4"):
+            text = f"tessera: MoE: parameter 'weights' has a wrong value\n  expected  e4m3, mxfp4\n  got       {weights}"
+            raise tessera.ArgumentError(text, "MoE", "weights", "e4m3, mxfp4", weights, "", "VALUE")
         self._check(bias, num_ids)
 
         def zeros(name: str, dtype: torch.dtype, *shape: int) -> None:
@@ -76,25 +99,56 @@ class MoE(FixedDtypeModule):
             self.register_buffer(name, None)
             if is_there:
                 zeros(name, dtype, *shape)
-        for name, rows, columns in (("w13", 2 * inner, hidden), ("w2", hidden, inner)):
-            zeros(name, torch.float8_e4m3fn, num_experts, rows, columns)
-            zeros(f"{name}_sf", torch.float32, num_experts, rows // _BLOCK, columns // _BLOCK)
+        for name, (dtype, shape) in self._expert_buffers(num_experts).items():
+            zeros(name, dtype, *shape)
         self.shared = shared
 
     @torch.no_grad()
     def quantize_(self, w13: Tensor, w2: Tensor) -> MoE:
-        """Sets the experts from bf16 or f32 weights, by per_block_cast with a scale for each 128 x 128 elements.
+        """Sets the experts from bf16 or f32 weights: e4m3 with a scale for each 128 x 128 elements, MXFP4 with one for each
+        32 of a row, the least power of two that keeps the largest below 6.
 
         w13 [E, 2I, H], gate half, then up half; w2 [E, H, I]; result the module
         """
         for name, weight in (("w13", w13), ("w2", w2)):
+            shape = self._matrix(name)
+            if weight.shape != shape:
+                refuse_shape("MoE", name, str(list(shape)), weight)
+        if self.weights == "mxfp4":
+            return self.pack_(*self._to_mxfp4(w13), *self._to_mxfp4(w2))
+        for name, weight in (("w13", w13), ("w2", w2)):
             kept, scales = getattr(self, name), getattr(self, f"{name}_sf")
-            if weight.shape != kept.shape:
-                refuse_shape("MoE", name, str(list(kept.shape)), weight)
             made = tessera.per_block_cast(weight.reshape(-1, weight.shape[-1]), format="e4m3", block_size=(_BLOCK, _BLOCK))
             kept.copy_(made.out.view(kept.shape))
             scales.copy_(made.out_sf.view(scales.shape))
         return self
+
+    @torch.no_grad()
+    def pack_(self, w13: Tensor, w13_sf: Tensor, w2: Tensor, w2_sf: Tensor) -> MoE:
+        """Sets the experts of weights="mxfp4" from MXFP4 weights, by mxfp4_prepack.
+
+        w13     int8 [E, 2I, H/2]     two e2m1 codes in a byte, the first low; gate half, then up half
+        w13_sf  uint8 [E, 2I, H/32]   exponents (UE8M0)
+        w2, w2_sf  the same of [E, H, I]; result the module
+        """
+        if self.weights != "mxfp4":
+            raise tessera.ArgumentError("tessera: MoE: pack_ needs weights='mxfp4'", "MoE", "weights", "mxfp4", self.weights, "", "VALUE")
+        for name, codes, exponents in (("w13", w13, w13_sf), ("w2", w2, w2_sf)):
+            experts, rows, columns = self._matrix(name)
+            if codes.shape != (experts, rows, columns // 2):
+                refuse_shape("MoE", name, str([experts, rows, columns // 2]), codes)
+            made = tessera.mxfp4_prepack(codes, exponents, operand=self._activation())
+            getattr(self, name).copy_(made.out)
+            getattr(self, f"{name}_shift").copy_(made.out_shift)
+            getattr(self, f"{name}_sf").copy_(made.out_sf)
+        return self
+
+    def _to_mxfp4(self, weight: Tensor) -> tuple[Tensor, Tensor]:
+        experts, rows, columns = weight.shape
+        flat = weight.reshape(-1, columns)
+        made = tessera.per_token_cast(flat, format="e2m1", num_per_channels=32, round_sf=True)
+        exponents = (made.out_sf.contiguous().view(torch.int32) >> 23).to(torch.uint8)
+        return made.out.view(experts, rows, columns // 2), exponents.view(experts, rows, columns // 32)
 
     @torch.no_grad()
     def forward(self, x: Tensor, *, token_ids: Tensor | None = None, num_tokens: Tensor | None = None) -> Tensor:
@@ -117,6 +171,7 @@ class MoE(FixedDtypeModule):
             self.w13_sf,
             self.w2,
             self.w2_sf,
+            **self._shifts(),
             base=base,
             num_tokens=num_tokens,
             **self.options,
@@ -129,7 +184,27 @@ class MoE(FixedDtypeModule):
         if self.table is not None:
             words.append(f"num_ids={self.table.shape[0]}")
         words.append(f"routed_scaling_factor={self.routed_scaling_factor}")
+        if self.weights != "e4m3":
+            words.append(f"weights={self.weights}")
         return ", ".join(words + [f"{name}={value}" for name, value in self.options.items()])
+
+    def _activation(self) -> str:
+        return str(self.options.get("activation", "e4m3"))
+
+    def _matrix(self, name: str) -> tuple[int, int, int]:
+        rows, columns = (2 * self.inner, self.hidden) if name == "w13" else (self.hidden, self.inner)
+        return self.num_experts, rows, columns
+
+    def _expert_buffers(self, experts: int) -> _Shapes:
+        shapes: _Shapes = {}
+        for name in ("w13", "w2"):
+            _, rows, columns = self._matrix(name)
+            shapes.update(_buffers(name, experts, rows, columns, self.weights, self._activation()))
+        return shapes
+
+    def _shifts(self) -> dict[str, Tensor]:
+        names = ("w13_shift", "w2_shift") if self.weights == "mxfp4" else ()
+        return {name: getattr(self, name) for name in names}
 
     def _choose(
         self,
@@ -147,7 +222,7 @@ class MoE(FixedDtypeModule):
 
     def _check(self, bias: bool, num_ids: int | None) -> None:
         """Calls both ops on no tokens, with the weights of one expert."""
-        hidden, inner, topk = self.hidden, self.inner, self.num_topk
+        hidden, topk = self.hidden, self.num_topk
         with torch.no_grad():
             self._choose(
                 none(hidden),
@@ -157,13 +232,6 @@ class MoE(FixedDtypeModule):
                 like(self.num_experts) if bias else None,
                 None if num_ids is None else like(num_ids, topk, dtype=torch.int32),
             )
-            tessera.moe_forward(
-                none(hidden),
-                like(0, topk, dtype=torch.int32),
-                like(0, topk),
-                like(1, 2 * inner, hidden, dtype=torch.float8_e4m3fn),
-                like(1, -(-2 * inner // _BLOCK), -(-hidden // _BLOCK)),
-                like(1, hidden, inner, dtype=torch.float8_e4m3fn),
-                like(1, -(-hidden // _BLOCK), -(-inner // _BLOCK)),
-                **self.options,
-            )
+            buffers = {name: like(*shape, dtype=dtype) for name, (dtype, shape) in self._expert_buffers(1).items()}
+            ids, weights = like(0, topk, dtype=torch.int32), like(0, topk)
+            tessera.moe_forward(x=none(hidden), topk_idx=ids, topk_weights=weights, **buffers, **self.options)

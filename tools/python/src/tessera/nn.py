@@ -1,7 +1,7 @@
 """Modules over tessera.functional. Parameters have the names and shapes of the functions' arguments.
 
 The parameters of the mHC modules are f32 and stay f32: `.to(torch.bfloat16)`, `.half()` and `.double()` move
-them, and convert the rest of the model. So do the tensors of MoE, whose weights are e4m3. The weights of EngramGate are bf16.
+them, and convert the rest of the model. So do the tensors of MoE, whose weights are e4m3 or MXFP4. The weights of EngramGate are bf16.
 """
 
 from __future__ import annotations
