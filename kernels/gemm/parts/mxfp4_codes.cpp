@@ -11,7 +11,8 @@ using dsl::Value;
 
 namespace {
 
-constexpr int64_t kTables = 32;  // so that five bits of a shift choose one
+constexpr int64_t kTables = 256;    // one for every byte
+constexpr int64_t kDifferent = 32;  // the others are zeros, as the last of these
 
 /// The e4m3 codes of 0, 1/2, 1, 3/2 (half 0) or 2, 3, 4, 6 with a shift, the first lowest.
 uint32_t magnitudes(int64_t shift, int64_t half) {
@@ -73,11 +74,12 @@ Ref magnitudes_of_shifts(dsl::Builder& k, Mxfp4Operand operand) {
     return all;
   }
   std::vector<dsl::Arg> codes;
-  for (int64_t i = 0; i < 2 * kTables; ++i) codes.emplace_back(magnitudes(i / 2, i % 2));
+  for (int64_t i = 0; i < 2 * kDifferent; ++i) codes.emplace_back(magnitudes(i / 2, i % 2));
   const dsl::Table table = k.table(DType::u32, codes);
   auto all = k.shared(DType::u32, {kTables, 2}, "magnitudes");
-  k.parallel({kTables, 2},
-             [&](Value shift, Value half) { all(shift, half) = table(shift * 2 + half); });
+  k.parallel({kTables, 2}, [&](Value shift, Value half) {
+    all(shift, half) = table(min(shift, static_cast<int32_t>(kDifferent - 1)) * 2 + half);
+  });
   return all;
 }
 
@@ -94,9 +96,9 @@ void decode_e4m3(dsl::Builder& k, const Mxfp4Tile& tile, const Ref& magnitudes, 
                  const Ref& into) {
   const Value counted = counted_shifts(k, depth);
   k.parallel({4 * tile.tiles, 8, 4}, [&](Value warp, Value row, Value lane) {
-    auto shifts = k.local(DType::u32, {8}, "shifts");  // of two rows
+    auto shifts = k.local(DType::u32, {2}, "shifts");  // of two rows
     k.unrolled(2, [&](Value half) {
-      split(tile.shifts(warp / 4, warp % 4 * 16 + half * 8 + row) & counted, shifts, half * 4);
+      shifts(half) = tile.shifts(warp / 4, warp % 4 * 16 + half * 8 + row) & counted;
     });
     k.unrolled(2, [&](Value pair) {
       auto words = k.local(DType::u32, {4}, "words");
@@ -105,8 +107,8 @@ void decode_e4m3(dsl::Builder& k, const Mxfp4Tile& tile, const Ref& magnitudes, 
       });
       k.unrolled(2, [&](Value step) {
         k.unrolled(2, [&](Value half) {
-          auto shift = k.let("shift", shifts(half * 4 + pair * 2 + step) & 255u);
-          auto at = k.let("at_shift", dsl::i32(min(shift, static_cast<uint32_t>(kTables - 1))));
+          Value of_row = shifts(half), byte = dsl::u32(pair * 2 + step);
+          auto at = k.let("shift", dsl::i32(byte_perm(k, of_row, 0u, byte + 0x4440u)));
           auto table = k.local(DType::u32, {2}, "table");
           k.vectorized(2, [&](Value i) { table(i) = magnitudes(at, i); });
           auto word = k.let("word", words(step * 2 + half));

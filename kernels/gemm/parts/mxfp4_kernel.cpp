@@ -6,13 +6,17 @@
 // with the scales of the token and of the weight's row. Scales of whole rows of weights leave the loop.
 //
 // Bound     the codes of weights: 8 groups of 4096 x 7168 are 125 MB, 30 us at 4.2 TB/s.
-// Measured  one H200, us: those groups with 16 tokens each 53 (goal 34; 70 as first built), with a scale per row 46; 32 groups
-//           of 6144 x 7168 with 20 269 (by this tile forced, before tile_for took it; gemm_fp8_masked 384 in the same call),
-//           with 192 1011 (690); 8 x 7168 x 2048 35; 4096 tokens by 4096 x 7168 367, with a scale per row 290.
-// Where     a group of warps takes 190 instructions for a step of 64 rows, of which a third decode codes: 24 us for those 8
-//           groups if none waits.
-// Lost      for those 8 groups: tiles of 128 rows by 32 tokens 63, 128 by 16 82, 256 by 16 88, 64 by 16 115. Scales of rows
-//           through the ring, codes by a bulk copy for each 64 rows: 70. Not tried: tiles of 128 x 256, chunks of K.
+// Measured  one H200, us: those groups with 16 tokens each 51 (goal 34; 70 as first built), with a scale per row 49; 32 groups of
+//           6144 x 7168 with 20 237 (goal 198), with 192 1022.
+// Where     a group of warps takes 200 instructions for a step of 64 rows, of which half decode codes (237 before). The 32
+//           groups stream at 3.2 TB/s, 75 % of the copy rate; the 8 groups are one tile for each multiprocessor, so that
+//           beginning and end count.
+// Tried     in turn, 60 calls each, us for 8 x 16, 32 x 20 and 32 x 192: as it was 55.3, 274, 1021; prmt without a mask of its
+//           selectors, and scales of rows that are cut into range and not checked 52.3, 251, 1011; also tables for all 256
+//           shifts, a byte of which one instruction takes 50.5, 237, 1022. Lost: tables computed where all shifts are
+//           linear (3 to 14) 50.8, 239, 1083.
+// Lost      before, for those 8 groups: tiles of 128 rows by 32 tokens 63, 128 by 16 82, 256 by 16 88, 64 by 16 115. Scales of
+//           rows through the ring, codes by a bulk copy for each 64 rows: 70. Not tried: tiles of 128 x 256, chunks of K.
 
 #include "kernels/gemm/parts/mxfp4_kernel.h"
 

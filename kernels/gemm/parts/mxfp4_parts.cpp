@@ -180,8 +180,12 @@ void Mxfp4Parts::load(const GroupTile& at, const Value& step, const MxStep& tile
 }
 
 void Mxfp4Parts::load_row_scales(const GroupTile& at, const Value& step, const Ref& into) {
-  k_.parallel(into,
-              [&](Value r) { into(r) = (*b_sf_)(at.group, at.across * s_.tile.rows + r, step); });
+  // Cut into range instead of checked: scales beyond the matrix reach no element of out.
+  auto block = k_.let("scale_block", min(step, steps() - 1));
+  k_.parallel(into, [&](Value r) {
+    auto row = k_.let("scale_row", min(at.across * s_.tile.rows + r, n_ - 1));
+    into(r) = (*b_sf_)(at.group, row, block).unchecked();
+  });
 }
 
 Ref Mxfp4Parts::staging() {

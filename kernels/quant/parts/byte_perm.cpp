@@ -8,7 +8,16 @@ dsl::Value byte_perm(dsl::Builder& k, const dsl::Arg& low, const dsl::Arg& high,
                      const dsl::Arg& selectors) {
   static const dsl::ExternFunction kFunction = [] {
     dsl::ExternFunction f;
-    f.name = "__byte_perm";
+    f.name = "tessera_byte_perm";
+    // __byte_perm clears the other bits of the selectors first, an instruction for each call.
+    f.source =
+        "__device__ __forceinline__ unsigned tessera_byte_perm(unsigned low, unsigned high,\n"
+        "                                                      unsigned selectors) {\n"
+        "  unsigned picked;\n"
+        "  asm(\"prmt.b32 %0, %1, %2, %3;\" : \"=r\"(picked) : \"r\"(low), \"r\"(high), "
+        "\"r\"(selectors));\n"
+        "  return picked;\n"
+        "}\n";
     f.result = DType::u32;
     f.params = {DType::u32, DType::u32, DType::u32};
     f.model = [](void* result, const void* const* args) {
