@@ -115,12 +115,14 @@ std::string rules_text(const Signature& signature) {
   return text;
 }
 
-/// The meanings of the symbols of rules and shapes.
+/// The meanings of the symbols of rules and shapes. The name of a function of the op would tell a reader nothing.
 std::string lets_text(const Signature& signature) {
   std::string text;
   for (const kernels::LetRule& let : signature.lets) {
+    const std::string value = let.trimmed_by.empty() ? let.value.text() : let.trimmed_by;
+    if (value.ends_with("()")) continue;
     text += fmt::format("{}`{} = {}`", text.empty() ? "Here " : ", ", fmt::join(let.symbols, ", "),
-                        let.trimmed_by.empty() ? let.value.text() : let.trimmed_by);
+                        value);
   }
   return text.empty() ? text : text + ".\n\n";
 }
