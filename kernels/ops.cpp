@@ -2271,7 +2271,8 @@ void moe_gate(const MoeGate& call, Stream stream) {
            {"topk_weights", call.topk_weights},
            {"scores", call.scores},
            {"logits", call.logits},
-           {"unmapped_topk_idx", call.unmapped_topk_idx}},
+           {"unmapped_topk_idx", call.unmapped_topk_idx},
+           {"workspace", call.workspace}},
           {{"routing", call.routing},
            {"num_topk", call.num_topk},
            {"use_shared_as_routed", call.use_shared_as_routed},
@@ -2283,6 +2284,40 @@ void moe_gate(const MoeGate& call, Stream stream) {
            {"idx_dtype", call.idx_dtype},
            {"save_logits", call.save_logits}},
           stream);
+}
+
+TensorView workspace_of(const MoeGate& call) {
+  static const OpInfo& op = table_of(parsed(moe_gate_op));
+  return workspace_of(op,
+          {{"x", call.x},
+           {"w", call.w},
+           {"bias", call.bias},
+           {"image_bias", call.image_bias},
+           {"image_token_mask", call.image_token_mask},
+           {"mask", call.mask},
+           {"fix_routing_mask", call.fix_routing_mask},
+           {"to_physical_map", call.to_physical_map},
+           {"logical_count", call.logical_count},
+           {"token_ids", call.token_ids},
+           {"table", call.table},
+           {"num_tokens", call.num_tokens},
+           {"topk_idx", call.topk_idx},
+           {"topk_weights", call.topk_weights},
+           {"scores", call.scores},
+           {"logits", call.logits},
+           {"unmapped_topk_idx", call.unmapped_topk_idx},
+           {"workspace", call.workspace}},
+          {},
+          {{"routing", call.routing},
+           {"num_topk", call.num_topk},
+           {"use_shared_as_routed", call.use_shared_as_routed},
+           {"num_shared_experts", call.num_shared_experts},
+           {"routed_scaling_factor", call.routed_scaling_factor},
+           {"ep_rank", call.ep_rank},
+           {"save_scores", call.save_scores},
+           {"scale", call.scale},
+           {"idx_dtype", call.idx_dtype},
+           {"save_logits", call.save_logits}});
 }
 
 void kv_store(const KvStore& call, Stream stream) {

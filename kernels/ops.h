@@ -3220,7 +3220,7 @@ struct RouterLogits {
 TESSERA_API void router_logits(const RouterLogits& call, Stream stream);
 TESSERA_API TensorView workspace_of(const RouterLogits& call);
 
-/// the experts of each token and their weights, from the tokens, in one launch
+/// the experts of each token and their weights, from the tokens
 ///
 ///   x                  bf16 [T, H] rows
 ///   w                  bf16 [E, H]
@@ -3238,6 +3238,7 @@ TESSERA_API TensorView workspace_of(const RouterLogits& call);
 ///   -> scores?         f32 [T, E]       iff save_scores  # +0 in rows of padding
 ///   -> logits?         f32 [T, E]       iff save_logits  # +0 in rows of padding
 ///   -> inout unmapped_topk_idx?  i64 [T, K] rows
+///   workspace          f32 [elements()]
 ///   param  routing {topk, hash} = topk  # by scores, or by a table
 ///   param  num_topk int 1..32 = none    iff routing = topk
 ///   param  use_shared_as_routed bool = false
@@ -3268,7 +3269,7 @@ TESSERA_API TensorView workspace_of(const RouterLogits& call);
 ///   limit  T <= 2130706431
 ///   limit  E <= 512 on w "too many experts"         # the logits of a token lie in one block
 ///   limit  H <= 65536 on x "rows this long are not supported"
-///   bucket T at 2112                                # blocks have more tokens
+///   bucket T at 65, 2112                            # tiles of more rows; one launch
 struct MoeGate {
   TensorView x = {};
   TensorView w = {};
@@ -3287,6 +3288,7 @@ struct MoeGate {
   TensorView scores = {};
   TensorView logits = {};
   TensorView unmapped_topk_idx = {};
+  TensorView workspace = {};
   Routing routing = Routing::topk;
   std::optional<int64_t> num_topk = {};
   bool use_shared_as_routed = false;
@@ -3299,6 +3301,7 @@ struct MoeGate {
   bool save_logits = false;
 };
 TESSERA_API void moe_gate(const MoeGate& call, Stream stream);
+TESSERA_API TensorView workspace_of(const MoeGate& call);
 
 /// rows to the slots of a KV cache, in the cache's format
 ///

@@ -35,7 +35,7 @@ void Model::experts(Now& now, size_t layer) {
     gate.num_topk = kChosen;
     gate.use_shared_as_routed = true;
   }
-  ops::moe_gate(gate, stream_);
+  ops::moe_gate(with_scratch(gate), stream_);
   ops::MoeForward forward{.x = a.input,
                           .topk_idx = ids,
                           .topk_weights = a.expert_weights,

@@ -1,12 +1,13 @@
-// moe_gate: the experts of each token and their weights from the tokens themselves, in one launch.
+// moe_gate: the experts of each token and their weights from the tokens themselves.
 //
 // Shapes   x [tokens, hidden], w [experts, hidden], topk_idx, topk_weights [tokens, slots]
-// Method   a block has 16 tokens, or 32 where there are many, and all experts: it multiplies chunk after chunk as
+// Method   one launch where there are many tokens: a block has 32 of them and all experts, multiplies chunk after chunk as
 //          router_logits does, and keeps the logits in shared memory. Then its warps route the tokens from there, as
-//          moe_topk_gate_fwd and hash_gate do from memory. Logits go to memory only where the call asks for them.
-//          Where blocks are few, those of a cluster take a chunk each for the same tokens. Each block adds the chunks of
-//          its share of the tokens, in order, from the shared memory of all, and routes these.
-// Measured one H200, 384 experts of 7168, us: 1 to 64 tokens 25 (115 without clusters), 512 52 (117), 4096 153
+//          moe_topk_gate_fwd and hash_gate do from memory. Where blocks would be few, the chunks are summed side by side by the
+//          kernel of router_logits, and a block of the second launch adds those of its tokens. Logits go to memory only where
+//          the call asks for them.
+// Measured one H200, 384 experts of 7168, us, before (clusters of blocks that took a chunk each) / now: 1 token 25.0 / 17.3, 64
+//          25.0 / 19.1, 512 51.6 / 26.4; 256 of 4096: 16.6 / 13.8, 16.7 / 14.8, 36.1 / 20.6; 4096 tokens, one launch, 152
 // Maths    router_logits, then moe_topk_gate_fwd or hash_gate: the same code, so the same bits
 // Bound    bytes of x and w at the copy rate; 2 T E H operations of the tensor cores. Every block reads w, from L2
 //          but for the first.
@@ -18,13 +19,12 @@
 #include <optional>
 
 #include "kernels/checks/value_check.h"
-#include "kernels/jit/target.h"
 #include "kernels/moe/parts/expert_score.h"
 #include "kernels/moe/parts/router_values.h"
 #include "kernels/registry/all_ops.h"
+#include "kernels/serving/gate/parts/chunk_sums.h"
 #include "kernels/serving/gate/parts/gate_route.h"
 #include "kernels/serving/gate/parts/hash_route.h"
-#include "kernels/serving/gate/parts/logits_tile.h"
 #include "kernels/serving/parts/hash_values.h"
 #include "kernels/signature/case.h"
 #include "kernels/signature/launches.h"
@@ -40,10 +40,10 @@ using serving::HashSpec;
 using serving::HashTensors;
 using serving::LogitsSpec;
 
-/// The logits of a block, or of a cluster of blocks that take a chunk each.
+/// The logits of a block.
 struct BlockSpec {
   LogitsSpec tile;
-  int32_t cluster;
+  int32_t is_apart;  // 1: their chunks are sums already
 };
 struct TopkSpec {
   BlockSpec logits;
@@ -60,8 +60,7 @@ constexpr int kThreads = 256, kWarps = kThreads / 32;
 constexpr int kBlocks = 2;     // of a multiprocessor; with more, sums would spill
 constexpr int64_t kUnit = 64;  // experts: 8 for each warp
 constexpr int64_t kRows = 32, kFewRows = 16;
-constexpr int32_t kCluster = 8;
-constexpr int64_t kManyBytes = 128 * 1024;  // of shared memory, with room for all
+constexpr int64_t kRoutedRows = kWarps;  // of a block that only adds chunks and routes
 // From here on blocks of 16 tokens are more than an H200 has multiprocessors.
 constexpr int64_t kManyTokens = 132 * kFewRows;
 constexpr const char* kNotFinite = "arguments 'x' and 'w' give a logit that is not finite";
@@ -71,35 +70,35 @@ class BlockLogits {
  public:
   BlockLogits(dsl::Builder& k, const BlockSpec& s, const Value& tokens, bool is_saved,
               bool saves_scores = false)
-      : k_(k),
-        s_(s),
-        experts_(k.dim("experts")),
-        tokens_(tokens),
-        tile_(k, s.tile, tokens, experts_) {
+      : k_(k), s_(s), experts_(k.dim("experts")), tokens_(tokens) {
+    if (s.is_apart != 0) {
+      chunks_ = k.dim("chunks");
+      parts_ = k.input("parts", DType::f32, {chunks_, tokens, experts_});
+    } else {
+      tile_.emplace(k, s.tile, tokens, experts_);
+    }
     if (is_saved) saved_ = k.output("logits", DType::f32, {tokens, experts_});
     if (saves_scores) scores_ = k.output("scores", DType::f32, {tokens, experts_});
   }
 
   const Value& experts() const { return experts_; }
   /// Tokens of a block.
-  int64_t rows() const { return s_.tile.rows / s_.cluster; }
+  int64_t rows() const { return s_.tile.rows; }
   dsl::BlockIndex launch() {
-    auto clusters = ceil_div(tokens_, s_.tile.rows);
-    return k_.launch({clusters * s_.cluster},
-                     {.threads = kThreads, .min_blocks_per_sm = kBlocks, .cluster = s_.cluster});
+    return k_.launch({ceil_div(tokens_, rows())},
+                     {.threads = kThreads, .min_blocks_per_sm = kBlocks});
   }
   /// Computes the logits of the block's tokens, from the one it returns on, in shared memory. Those of tokens that do not
-  /// count are not defined there, and saved as +0. Nothing is read of a cluster without a token before `end`.
+  /// count are not defined there, and saved as +0. Nothing is read of a block without a token before `end`.
   std::pair<Value, Ref> compute(const Value& block, const Value& end,
                                 const std::function<Value(const Value& token)>& counts) {
     auto logits = k_.shared(DType::f32, {rows(), s_.tile.columns}, "logits_tile");
-    auto first = k_.let("first", block / s_.cluster * s_.tile.rows);
-    auto own = s_.cluster == 1 ? first : add_chunks(first, first < end, logits);
-    if (s_.cluster == 1) k_.copy(tile_.logits(first, dsl::i32(0), first < end), logits);
+    auto first = k_.let("first", block * rows());
+    k_.copy(tile_ ? tile_->logits(first, dsl::i32(0), first < end) : added(first, end), logits);
     const auto save = [&](const Ref& to, const std::function<Value(const Value& logit)>& value) {
       k_.parallel({rows(), s_.tile.columns}, [&](Value r, Value c) {
         Value logit = logits(r, c);
-        to(own + r, c) = select(counts(own + r), value(logit), 0.0f);
+        to(first + r, c) = select(counts(first + r), value(logit), 0.0f);
       });
     };
     if (saved_) save(*saved_, [](const Value& logit) { return logit; });
@@ -108,41 +107,29 @@ class BlockLogits {
         return moe::expert_score(moe::Scoring::sqrtsoftplus, logit, logit, logit);
       });
     }
-    return {own, logits};
+    return {first, logits};
   }
 
  private:
-  /// Adds the chunks of the cluster's blocks. Returns the first token of this block.
-  Value add_chunks(const Value& first, const Value& is_wanted, const Ref& logits) {
-    auto part_tile = k_.shared(DType::f32, {s_.tile.rows, s_.tile.columns}, "part_tile");
-    auto rank = k_.let("rank", k_.cluster_rank()), row = k_.let("row_of_block", rank * rows());
-    auto chunks = k_.let("chunks", select(is_wanted, tile_.chunks(), 0));
-    k_.fill(logits, 0.0f);
-    k_.serial(
-        0, chunks,
-        [&](Value before) {
-          k_.copy(tile_.sum_of_chunk(first, dsl::i32(0), before + rank), part_tile);
-          k_.sync_cluster();
-          k_.unrolled(s_.cluster, [&](Value r) {
-            const Ref theirs = k_.of_block(part_tile, r);
-            k_.if_(before + r < chunks, [&] {
-              k_.parallel({rows(), s_.tile.columns}, [&](Value i, Value c) {
-                Value more = theirs(row + i, c), sum = logits(i, c);
-                logits(i, c) = select(before + r == 0, more, sum + more);
-              });
-            });
-          });
-          k_.sync_cluster();
-        },
-        s_.cluster);
-    return k_.let("own", first + row);
+  /// Adds the chunks of the tokens from `first` on, in order.
+  Ref added(const Value& first, const Value& end) {
+    auto sum = k_.fragment(DType::f32, {rows(), s_.tile.columns}, "sum");
+    k_.fill(sum, 0.0f);
+    k_.serial(0, select(first < end, chunks_, 0), [&](Value chunk) {
+      k_.parallel({rows(), s_.tile.columns}, [&](Value r, Value c) {
+        Value before = sum(r, c), more = (*parts_)(chunk, first + r, c);
+        sum(r, c) = select(chunk == 0, more, before + more);
+      });
+    });
+    return sum;
   }
 
   dsl::Builder& k_;
   const BlockSpec s_;
   const Value experts_, tokens_;
-  serving::LogitsTile tile_;
-  std::optional<Ref> saved_, scores_;
+  Value chunks_;
+  std::optional<serving::LogitsTile> tile_;
+  std::optional<Ref> parts_, saved_, scores_;
 };
 
 ir::Kernel build_topk(const TopkSpec& s) {
@@ -226,27 +213,38 @@ void require(const Call& c) {
   moe::require_kept_and_mapped(c, serving::rows_that_count(c));
 }
 
+bool is_few(const Call& c) {
+  return c["T"] < kManyTokens;
+}
+bool is_apart(const Call& c) {
+  return is_few(c) && serving::chunks_of(c) > 1;
+}
+
+/// Sums of all chunks; at least one element, so that the workspace is never empty.
+int64_t elements(const Call& c) {
+  return is_apart(c) ? std::max<int64_t>(serving::chunks_of(c) * c["T"] * c["E"], 1) : 1;
+}
+
 void launches(const Call& c, Launches& go) {
   const int64_t columns = (c["E"] + kUnit - 1) / kUnit * kUnit;
-  const bool is_few = c["T"] < kManyTokens;
-  BlockSpec logits{serving::logits_spec(c, is_few ? kFewRows : kRows, columns), 1};
-  const int64_t chunks = (c["H"] + serving::kLogitsChunk - 1) / serving::kLogitsChunk;
-  if (is_few && chunks > 1 && jit::cluster_limit(c.device()) >= kCluster) {
-    logits.cluster = kCluster;
-    // The tile of a chunk's sums takes the room of the third step.
-    const bool is_small = jit::shared_memory_limit(c.device()) < kManyBytes;
-    if (is_small) logits.tile.stages = std::min(logits.tile.stages, 2);
+  BlockSpec logits{serving::logits_spec(c, is_few(c) ? kFewRows : kRows, columns), 0};
+  Args args;
+  if (is_apart(c)) {
+    args.tensors.push_back({"parts", serving::add_chunk_sums(c, go)});
+    logits.tile = {};  // x and w are not read
+    logits.tile.rows = kRoutedRows, logits.tile.columns = static_cast<int32_t>(columns);
+    logits.is_apart = 1;
   }
   const int32_t save = c.flag("save_logits") ? 1 : 0;
   if (is_by_table(c)) {
     go.add(build_by_table,
-           TableSpec{logits, serving::hash_spec(c), c.flag("save_scores") ? 1 : 0, save}, {},
+           TableSpec{logits, serving::hash_spec(c), c.flag("save_scores") ? 1 : 0, save}, args,
            "hash");
   } else {
     constexpr int32_t kShared = 16;  // bytes that rows of shared memory are aligned to
     go.add(build_topk,
-           TopkSpec{logits, serving::gate_spec(c, kShared), c.has("num_tokens") ? 1 : 0, save}, {},
-           "topk");
+           TopkSpec{logits, serving::gate_spec(c, kShared), c.has("num_tokens") ? 1 : 0, save},
+           args, "topk");
   }
 }
 
@@ -259,7 +257,7 @@ int64_t least_bytes(const Case& c) {
 const Op moe_gate_op{
     .name = "moe_gate",
     .family = "serving",
-    .purpose = "the experts of each token and their weights, from the tokens, in one launch",
+    .purpose = "the experts of each token and their weights, from the tokens",
     .signature = R"(
       x                  bf16 [T, H] rows
       w                  bf16 [E, H]
@@ -277,6 +275,7 @@ const Op moe_gate_op{
       -> scores?         f32 [T, E]       iff save_scores  # +0 in rows of padding
       -> logits?         f32 [T, E]       iff save_logits  # +0 in rows of padding
       -> inout unmapped_topk_idx?  i64 [T, K] rows
+      workspace          f32 [elements()]
       param  routing {topk, hash} = topk  # by scores, or by a table
       param  num_topk int 1..32 = none    iff routing = topk
       param  use_shared_as_routed bool = false
@@ -307,13 +306,14 @@ const Op moe_gate_op{
       limit  T <= 2130706431
       limit  E <= 512 on w "too many experts"         # the logits of a token lie in one block
       limit  H <= 65536 on x "rows this long are not supported"
-      bucket T at 2112                                # blocks have more tokens
+      bucket T at 65, 2112                            # tiles of more rows; one launch
     )",
     .launches = launches,
     .check = check,
     .check_values = require,
     .functions = {{"num_routed", num_routed},
                   {"num_shared", num_shared},
+                  {"elements", elements},
                   {"num_physical", [](const Call&) { return serving::kAnyPhysical; }},
                   {"topk_idx_dtype",
                    [](const Call& c) {

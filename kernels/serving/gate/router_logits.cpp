@@ -11,52 +11,21 @@
 #include <algorithm>
 
 #include "kernels/registry/all_ops.h"
-#include "kernels/serving/gate/parts/logits_tile.h"
+#include "kernels/serving/gate/parts/chunk_sums.h"
 #include "kernels/signature/case.h"
 #include "kernels/signature/launches.h"
 
 namespace tessera::kernels {
 namespace {
 
-using serving::kLogitsChunk;
-using serving::LogitsSpec;
-using serving::LogitsTile;
+using serving::chunks_of;
 
-struct Spec {
-  LogitsSpec logits;
-  int32_t is_apart;  // 1: a block has one chunk
-  int32_t experts_multiple;
-};
 struct JoinSpec {
   int32_t threads;
 };
 
 constexpr int64_t kApartTokens = 1024;  // up to here chunks are summed side by side
-constexpr int64_t kFewTokens = 64;      // up to here a block has few rows
-constexpr int64_t kColumns = 64, kRows = 64, kFewRows = 16;
 constexpr int kThreads = 128;
-
-ir::Kernel build(const Spec& s) {
-  using namespace dsl;
-  const int64_t rows = s.logits.rows, columns = s.logits.columns;
-  Builder k("router_logits");
-  auto tokens = k.dim("tokens"), experts = k.dim("experts", {.multiple_of = s.experts_multiple});
-  LogitsTile tile(k, s.logits, tokens, experts);
-  const bool is_apart = s.is_apart != 0;
-  auto out = is_apart ? k.output("parts", DType::f32, {k.dim("chunks"), tokens, experts})
-                      : k.output("logits", DType::f32, {tokens, experts});
-  auto at = k.launch(
-      {ceil_div(experts, columns), ceil_div(tokens, rows), is_apart ? tile.chunks() : i32(1)},
-      {.threads = kThreads});
-  auto token = at.y * rows, expert = at.x * columns;
-  if (is_apart) {
-    k.copy(tile.sum_of_chunk(token, expert, at.z),
-           out(at.z).tile({token, expert}, {rows, columns}));
-  } else {
-    k.copy(tile.logits(token, expert), out.tile({token, expert}, {rows, columns}));
-  }
-  return k.finish();
-}
 
 ir::Kernel build_join(const JoinSpec& s) {
   using namespace dsl;
@@ -74,10 +43,6 @@ ir::Kernel build_join(const JoinSpec& s) {
   return k.finish();
 }
 
-int64_t chunks_of(const Call& c) {
-  return (c["H"] + kLogitsChunk - 1) / kLogitsChunk;
-}
-
 bool is_apart(const Call& c) {
   return c["T"] <= kApartTokens && chunks_of(c) > 1;
 }
@@ -88,19 +53,13 @@ int64_t elements(const Call& c) {
 }
 
 void launches(const Call& c, Launches& go) {
-  Spec s{};
-  s.logits = serving::logits_spec(c, c["T"] <= kFewTokens ? kFewRows : kRows, kColumns);
-  s.is_apart = is_apart(c) ? 1 : 0;
-  s.experts_multiple = gemm::multiple_of(c["E"], 4);
-  if (s.is_apart == 0) return go.add(build, s);
-  const TensorView &workspace = c.given("workspace"), &logits = c.given("logits");
+  if (!is_apart(c)) return go.add(serving::build_logits, serving::logits_kernel_spec(c, false));
+  TensorView parts = serving::add_chunk_sums(c, go);
+  const TensorView& logits = c.given("logits");
   const int64_t entries = c["T"] * c["E"];
-  const auto parts = [&](const Dims& shape) {
-    return Args::Tensor{"parts", TensorView(workspace.data, DType::f32, shape, workspace.device)};
-  };
-  go.add(build, s, {.tensors = {parts({chunks_of(c), c["T"], c["E"]})}}, "chunks");
+  parts = TensorView(parts.data, DType::f32, {chunks_of(c), entries}, parts.device);
   go.add(build_join, JoinSpec{kThreads},
-         {.tensors = {parts({chunks_of(c), entries}),
+         {.tensors = {{"parts", parts},
                       {"logits", TensorView(logits.data, DType::f32, {entries}, logits.device)}}},
          "join");
 }
