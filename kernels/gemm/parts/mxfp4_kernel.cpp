@@ -6,10 +6,11 @@
 // with the scales of the token and of the weight's row. Scales of whole rows of weights leave the loop.
 //
 // Bound     the codes of weights: 8 groups of 4096 x 7168 are 125 MB, 30 us at 4.2 TB/s.
-// Measured  one H200, us: those groups with 16 tokens each 51 (goal 34; 70 as first built), with a scale per row 49; 32 groups of
-//           6144 x 7168 with 20 237 (goal 198), with 192 1022.
+// Measured  one H200, us: those groups with 16 tokens each 49 (goal 34; 70 as first built), with a scale per row 46; 32 groups of
+//           6144 x 7168 with 20 232 (goal 198), with 192 980; 8 x 7168 x 2048 32 (goal 17.5); 4096 tokens by 4096 x 7168
+//           369, with a scale per row 281.
 // Where     a group of warps takes 200 instructions for a step of 64 rows, of which half decode codes (237 before). The 32
-//           groups stream at 3.2 TB/s, 75 % of the copy rate; the 8 groups are one tile for each multiprocessor, so that
+//           groups stream at 3.5 TB/s, 83 % of the copy rate; the 8 groups are one tile for each multiprocessor, so that
 //           beginning and end count.
 // Tried     in turn, 60 calls each, us for 8 x 16, 32 x 20 and 32 x 192: as it was 55.3, 274, 1021; prmt without a mask of its
 //           selectors, and scales of rows that are cut into range and not checked 52.3, 251, 1011; also tables for all 256

@@ -7,7 +7,7 @@
 //          Products by psum need no padding: the rows of experts follow each other.
 // Maths    that of the parts; the first product is rounded to bf16
 // Measured one H200, e4m3, 256 experts of 4096 x 2048, 6 per token: 1 token 114 us, 64 1571 (97 % of the copy rate), 1024 1676,
-//          8192 4018
+//          8192 4018; MXFP4 59, 994 (86 %), 8192 4985; with rows of bf16 64 tokens 1960
 
 #include <fmt/format.h>
 
