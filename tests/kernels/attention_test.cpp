@@ -79,7 +79,7 @@ void check_bits(const HostTensors& want, const HostTensors& got) {
 
 TEST_CASE("the reference of attention gives the recorded bits of the model", "[attention]") {
   const std::vector<GoldenCase> recorded = read_golden(golden_in_repository(), "attention");
-  CHECK(recorded.size() == 23);
+  CHECK(recorded.size() == 27);
   for (const GoldenCase& golden : recorded) {
     const HostTensors got = reference::runner(golden.op)(golden.inputs, golden.params);
     for (const auto& [name, want] : golden.outputs) {
