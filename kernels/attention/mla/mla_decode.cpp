@@ -52,7 +52,7 @@ void launches(const Call& c, Launches& go) {
   const bool is_usual =
       std::has_single_bit(static_cast<uint64_t>(c["ps"])) && c["ps"] <= kLargestPage;
   s.page_size = is_usual ? c.i32("ps") : 0;
-  attention::choose_form(s, c["n"] * c["h"], c.device());
+  attention::choose_form(s, c, c["n"] * c["h"]);
   Args args{.tensors = {{"q", q},
                         {"cache", cache},
                         {"out",

@@ -15,6 +15,7 @@
 #include "kernels/attention/mla/parts/mla_call.h"
 #include "kernels/attention/mla/parts/mla_kernel.h"
 #include "kernels/attention/parts/forward_call.h"
+#include "kernels/jit/target.h"
 #include "kernels/registry/all_ops.h"
 #include "kernels/signature/case.h"
 #include "kernels/signature/launches.h"
@@ -77,10 +78,12 @@ attention::MlaSpec spec_of(const Call& c, const Lists& lists) {
     s.extra_code_bytes = code_bytes(c.given("extra_cache"));
     s.has_extra_lengths = c.has("extra_length") ? 1 : 0;
   }
-  // Parts are of small batches, where smaller tiles keep more multiprocessors busy.
-  constexpr int64_t kRows = 32, kRowsOfParts = 16;
-  const int64_t heads = c["h"];
-  attention::choose_form(s, std::min(heads, s.has_parts != 0 ? kRowsOfParts : kRows), c.device());
+  // Each tile converts its keys anew: smaller ones are for multiprocessors that have nothing else to do.
+  constexpr int64_t kSmallTile = 16;
+  const int64_t heads = c["h"], tiles = (heads + kSmallTile - 1) / kSmallTile;
+  const bool is_small =
+      s.has_parts != 0 && c["B"] * c["n"] * part_count(c) * tiles <= jit::num_sms(c.device());
+  attention::choose_form(s, c, is_small ? std::min(heads, kSmallTile) : heads);
   return s;
 }
 
@@ -206,9 +209,9 @@ const Op sparse_mla_decode_op{
     .check_values = attention::require_query_scales,
     .functions = {{"parts", part_count}, {"list_blocks", list_blocks}},
     .examples = R"(
-      B=2 n=1 h=16 blocks=3 k=100 format=v32_fp8 sm_scale=0.0417 topk_length=given
+      B=2 n=1 h=16 blocks=3 k=100 format=v32_fp8 sm_scale=0.0417 topk_length=given num_splits=2
       B=1 n=2 h=8 blocks=9 k=70 format=v4_fp8 page_size=5 sm_scale=0.0442 attn_sink=given q_scale=given
-      B=1 n=1 h=64 blocks=2 k=64 extra_cache=given extra_blocks=4 k2=130 format=v4_fp8 sm_scale=0.0442 num_splits=2
+      B=1 n=1 h=64 blocks=2 k=64 extra_cache=given extra_blocks=4 k2=130 format=v4_fp8 sm_scale=0.0442
       B=2 n=1 h=8 blocks=2 k=40 extra_cache=given extra_blocks=3 k2=70 extra_length=given extra_format=v41_fp4 format=v41_fp8 sm_scale=0.0442 out_dtype=f32
       B=1 n=1 h=32 blocks=2 k=20 format=v41_fp8 cache_order=rows sm_scale=0.0442)",
     .bench = R"(

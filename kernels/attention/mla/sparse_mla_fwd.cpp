@@ -36,7 +36,7 @@ void launches(const Call& c, Launches& go) {
   s.has_lengths = c.has("topk_length") ? 1 : 0;
   s.has_sink = c.has("attn_sink") ? 1 : 0;
   s.has_q_scale = c.has("q_scale") ? 1 : 0;
-  attention::choose_form(s, heads, c.device());
+  attention::choose_form(s, c, heads);
   const int64_t q_row = q.strides[0], kv_row = kv.strides[0];
   Args args{
       .tensors =

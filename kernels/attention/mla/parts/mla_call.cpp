@@ -18,17 +18,20 @@ constexpr int64_t kMostRows = 32;  // of a tile with keys on M: shared memory ha
 
 }  // namespace
 
-void choose_form(MlaSpec& s, int64_t rows, Device device) {
+void choose_form(MlaSpec& s, const Call& c, int64_t rows) {
   s.form = MlaForm::plain, s.rows = 16, s.by_engine = 0, s.stages = s.p_stages = 1;
-  if (!jit::has_wgmma(device)) return;
-  if (rows > kMostRows) {
-    s.form = MlaForm::two_groups, s.rows = 64, s.stages = 2;
-  } else {
-    s.form = MlaForm::keys_on_m, s.stages = s.p_stages = 2;
-    s.rows = static_cast<int32_t>(std::bit_ceil(static_cast<uint64_t>(rows)));
+  if (jit::has_wgmma(c.device())) {
+    if (rows > kMostRows) {
+      s.form = MlaForm::two_groups, s.rows = 64, s.stages = 2;
+    } else {
+      s.form = MlaForm::keys_on_m, s.stages = s.p_stages = 2;
+      s.rows = static_cast<int32_t>(std::bit_ceil(static_cast<uint64_t>(rows)));
+    }
+    const bool is_aligned = s.cache_vector == 8;
+    s.by_engine = is_aligned && s.page_size > 0 && s.page_size % kLatentKeys == 0 ? 1 : 0;
   }
-  const bool is_aligned = s.cache_vector == 8;
-  s.by_engine = is_aligned && s.page_size > 0 && s.page_size % kLatentKeys == 0 ? 1 : 0;
+  const bool by_token = has_lists(s) || s.is_sparse != 0;
+  s.one_token = by_token || c["n"] == 1 || c["h"] % s.rows == 0 ? 1 : 0;
 }
 
 void add_parts(const Call& c, int64_t parts, Args& args) {

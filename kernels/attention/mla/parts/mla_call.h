@@ -9,7 +9,7 @@ namespace tessera::kernels::attention {
 
 /// Chooses the form and the tile of a kernel for tokens of `rows` queries that share their keys. The rest of the Spec
 /// stands.
-void choose_form(MlaSpec& s, int64_t rows, Device device);
+void choose_form(MlaSpec& s, const Call& c, int64_t rows);
 
 /// Adds the tensors of `parts` parts, which lie in the workspace: outputs, maxima and sums, as mla_combine takes them.
 void add_parts(const Call& c, int64_t parts, Args& args);

@@ -5,8 +5,7 @@
 // Blocks walk items of work (paged_items.h): a part of one request for one tile of rows, which are the queries of its
 // tokens and heads. So a key is loaded once for all heads, and once for both products. Three roles share an item:
 //
-//   load     fills a ring with blocks of 64 keys: a tensor copy where a block lies in one page and ends before the
-//            request does, else a gather of rows, those behind the request zeros
+//   load     fills a ring with blocks of 64 keys, and one with the queries of the item: mla_load.cpp
 //   scores   multiplies q and the keys of a block, turns the scores into p, and fills a ring with p and the factor by
 //            which the output so far shrinks
 //   values   rescales its sums and adds p v, from the same block of keys
@@ -115,32 +114,6 @@ class MlaValues {
   const Ref values_, o_;
 };
 
-/// The role `load`.
-void load_item(MlaTensors& t, MlaRings& to, const PagedPlace& at) {
-  dsl::Builder& k = t.k;
-  k.serial(at.first, at.end, [&](Value j) {
-    to.keys.fill([&] {
-      const auto gather = [&] { load_rows(t, at, *t.cache, j, to.key_tile); };
-      if (t.spec.by_engine == 0) {
-        gather();
-      } else {
-        auto key = k.let("first_key", j * kLatentKeys);
-        Value of_key = t.table(at.request, key / t.page_size);
-        auto page = k.let("page", k.uniform(of_key));
-        k.if_else(
-            key + kLatentKeys <= at.length,
-            [&] {
-              k.copy((*t.cache)(page, dsl::Builder::all, 0)
-                         .tile({key % t.page_size, 0}, {kLatentKeys, t.spec.width}),
-                     to.key_tile, {.engine = ir::Engine::tensor});
-            },
-            gather);
-      }
-      note_pages(t, at, j, to.has_page);
-    });
-  });
-}
-
 }  // namespace
 
 ir::Kernel build_mla_decode(const MlaSpec& spec) {
@@ -163,16 +136,8 @@ ir::Kernel build_mla_decode(const MlaSpec& spec) {
     each_item(t, false, [&](const Value& request, const Value& item) { role.run(request, item); });
   };
   const auto load = [&] {
-    if (t.lists) {
-      const auto role = make_listed_load(t, rings);
-      return each_item(t, false,
-                       [&](const Value& request, const Value& item) { role->run(request, item); });
-    }
-    PagedPlace place(t);
-    each_item(t, false, [&](const Value& request, const Value& item) {
-      place.find(request, item);
-      load_item(t, rings, place);
-    });
+    const auto role = make_load(t, rings.queries, {&rings.blocks});
+    each_item(t, false, [&](const Value& request, const Value& item) { role->run(request, item); });
   };
   const RoleRegisters registers = t.registers();
   k.roles({{.name = "scores",

@@ -26,6 +26,7 @@ struct MlaSpec {
   int32_t is_causal, has_parts;    // 0 or 1; requests may be longer than a part
   int32_t is_f32;                  // out, else bf16
   int32_t page_size;               // 0: known at the call
+  int32_t one_token;               // 1: no tile has rows of two tokens
   /// 1: of sparse_mla_fwd. Requests are tokens, pages have one row: page_table holds indices, of which some are none.
   int32_t is_sparse;
   /// 0 or 1. Without lengths all keys of a request count.

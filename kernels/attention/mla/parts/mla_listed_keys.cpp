@@ -1,22 +1,23 @@
-// The role of sparse_mla_decode that fills the ring of keys: it reads entries of a cache in the bytes of their format and
-// stores them as bf16. So the products are those of sparse_mla_fwd, and 8-bit rows cost bandwidth alone.
+// The role `load` of sparse_mla_decode: it reads entries of a cache in the bytes of their format and stores them as bf16. So the
+// products are those of sparse_mla_fwd, and 8-bit rows cost bandwidth alone.
 //
-// Method   four lanes have an entry, a warp eight of them. In a step of 64 channels a lane has a piece of 16, whose scale is one.
-//          What a lane holds of a block it loads while it converts the block before: each piece is loaded as soon as its
-//          registers are free, so the loads of a block are on their way through a whole round. The index of an entry is
-//          loaded one more block ahead.
-// Maths    bf16(code * scale) in f32, exact where the scale is a power of two: the value that kv_load gives.
-//          Words of scales are spread over the lanes of an entry, which pass them on.
+// Slots    threads find the slots of the 64 entries of a block, one each, and leave them in shared memory before its first codes
+//          are loaded. Their indices are loaded one block ahead.
+// Units    four lanes have an entry, a warp eight of them. A unit is the codes of 256 channels of as many entries as the warps
+//          take at once. A lane holds two units: while it converts one it loads, into the registers that become free, the
+//          unit after the next.
+// Waits    ptxas counts all these loads with one scoreboard, so a wait is for the youngest of them. A piece begins with one:
+//          loads stand behind it, a barrier of the warp after each step keeps them from sinking below all steps.
+// Rotated  channels in bf16 are a gather in the background.
+// Maths    bf16(code * scale) in f32, exact where the scale is a power of two: the value that kv_load gives. Codes and scales of
+//          an entry that is none are zeros.
 // Bound    bytes of the entries: of a block 42 KB in v32_fp8, 37 KB in v4_fp8, 34 KB in v41_fp8, 18 KB in v41_fp4.
-// Measured one H200, us: v32_fp8, 2048 entries: 8 x 16 heads in 16 splits 25 (goal 11), 64 x 8 heads in two 51 (36), 256 x 128
-//          heads 1006 (443). v4_fp8, 128 + 512 entries, 256 x 64 heads 200 (80). v41_fp8 with v41_fp4, 256 x 64 heads 233 (95). 64
-//          and 128 heads convert each entry two and four times; bf16 rows for 64 heads are multiplied by two groups.
 // Lost     640 threads, eight warps of them for values: 96 registers spill with 32 rows. Arrays of e2m1: a register for each
 //          code, so pairs of codes stay bytes until they are stored.
 // Banks    lanes of two rows store together: with the swizzle of 128 bytes they cover all banks once.
 
 #include <algorithm>
-#include <optional>
+#include <functional>
 #include <vector>
 
 #include "kernels/attention/mla/parts/mla_roles.h"
@@ -33,91 +34,83 @@ constexpr auto kI32 = DType::i32;
 constexpr auto kBf16 = DType::bf16;
 constexpr int64_t kPiece = 16, kLanesOfEntry = 4, kStep = kPiece * kLanesOfEntry;  // channels
 constexpr int64_t kEntriesOfWarp = 32 / kLanesOfEntry;
-constexpr int64_t kStored = 8;  // elements of an access to the tile
+constexpr int64_t kUnit = 256, kStepsOfUnit = kUnit / kStep;  // channels, steps
+constexpr int64_t kHeld = 2;                                  // units
+constexpr int64_t kStored = 8;                                // elements of an access to the tile
+constexpr int64_t kWord = 4;                                  // bytes
 
-/// The bytes of one entry that a lane holds, in the format of either list. Its scales lie in words, which the lanes of an entry
-/// share: the scales of a step are in one word.
-class HeldEntry {
+/// The words of scales of a unit.
+int64_t scale_words(const CacheLayout& layout) {
+  return kUnit / layout.group * bytes(layout.scale) / kWord;
+}
+
+/// The codes of one unit that a lane holds, in the format of either list.
+class HeldUnit {
  public:
-  HeldEntry(dsl::Builder& k, const MlaLists& lists)
+  HeldUnit(dsl::Builder& k, const MlaLists& lists)
       : k_(k),
-        codes_(k.local(DType::e4m3, {lists.cache.layout().coded / kLanesOfEntry}, "codes")),
-        words_(k.local(DType::u32, {2, kMostWords}, "words")) {
-    if (lists.cache.layout().bf16_bytes() > 0) rotated_ = k.local(kBf16, {kPiece}, "rotated");
-  }
+        codes_(k.local(DType::e4m3, {kStepsOfUnit * kPiece}, "codes")),
+        words_(k.local(DType::u32, {most_words(lists)}, "words")) {}
 
-  /// Lanes pass on the words of entries that are none.
-  void clear_scales() const {
-    k_.unrolled(kMostWords, [&](Value i) { words_(0, i) = 0, words_(1, i) = 0; });
+  void load_words(const CacheBytes& from, const CacheBytes::Slot& slot, int64_t section) const {
+    const int64_t count = scale_words(from.layout());
+    for (int64_t i = 0; i < count; ++i) words_(i) = dsl::u32(0);
+    k_.if_(slot.exists, [&] {
+      for (int64_t i = 0; i < count; ++i) {
+        words_(i) = from.scale(slot, dsl::i32(section * count + i));
+      }
+    });
   }
-  /// Loads the lane's scales of an entry that is to come, and takes them where its codes are all there.
-  void load_scales(const CacheBytes& from, const CacheBytes::Slot& slot) const {
-    const int64_t all = from.layout().scale_bytes / kWord, own = words_of_lane(from.layout());
-    for (int64_t i = 0; i < own; ++i) {
-      words_(1, i) = from.scale(slot, (k_.lane() % kLanesOfEntry * dsl::i32(own) + i) % all);
-    }
-  }
-  void take_scales(const CacheBytes& of) const {
-    for (int64_t i = 0; i < words_of_lane(of.layout()); ++i) words_(0, i) = words_(1, i);
-  }
-
   /// Loads the lane's piece of a step, in accesses of `access` bytes of codes.
-  void load(const CacheBytes& from, const CacheBytes::Slot& slot, int64_t access,
+  void load(const CacheBytes& from, const CacheBytes::Slot& slot, int64_t access, int64_t section,
             int64_t step) const {
-    const CacheLayout& layout = from.layout();
-    const Value channel = channel_of(step);
-    if (!is_coded(layout, step)) {
-      return in_pieces(kPiece, access / bytes(kBf16),
-                       [&](const Value& i) { (*rotated_)(i) = from.rotated(slot, channel + i); });
-    }
-    const int64_t of_byte = 8 / bits(layout.codes);
-    in_pieces(kPiece / of_byte, access, [&](const Value& i) {
-      codes_(step * kPiece + i) = from.code(slot, channel / dsl::i32(of_byte) + i);
+    const int64_t of_byte = codes_of_byte(from);
+    const auto each = [&](const std::function<void(const Value&)>& body) {
+      in_pieces(kPiece / of_byte, access, [&](const Value& i) { body(i); });
+    };
+    each([&](const Value& i) { codes_(step * kPiece + i) = dsl::cast(DType::e4m3, 0.0f); });
+    k_.if_(slot.exists, [&] {
+      const Value first = lane_channel() + (section * kUnit + step * kStep);
+      each([&](const Value& i) {
+        codes_(step * kPiece + i) = from.code(slot, first / dsl::i32(of_byte) + i);
+      });
     });
   }
 
-  /// The scale of the lane's piece. All lanes of the warp come together.
-  Value scale(const CacheBytes& of, int64_t step) const {
-    const CacheLayout& layout = of.layout();
-    if (!is_coded(layout, step)) return dsl::f32(0.0f);
-    const int64_t size = bytes(layout.scale), own = words_of_lane(layout);
-    const int64_t word = step * kStep / layout.group * size / kWord;
-    Value mine = words_(0, word % own);
-    const Value lane = k_.lane() / kLanesOfEntry * kLanesOfEntry + word / own;
-    auto held = k_.let("scale_word", k_.shuffle(mine, lane));
-    const Value byte = channel_of(step) / dsl::i32(layout.group) * dsl::i32(size) % kWord;
-    return k_.let("scale", of.scale_in_word(held, byte));
+  std::vector<Value> words(const CacheBytes& of) const {
+    std::vector<Value> words;
+    for (int64_t i = 0; i < scale_words(of.layout()); ++i) {
+      Value word = words_(i);
+      words.push_back(k_.let("scale_word", word));
+    }
+    return words;
   }
-
-  void store(const CacheBytes& of, int64_t step, const Value& scale, const Ref& row) const {
+  /// Stores the lane's piece of a step as bf16, in row `row` of a tile from column `column` on.
+  void store(const CacheBytes& of, const std::vector<Value>& words, int64_t step, const Ref& row,
+             int64_t column) const {
     const CacheLayout& layout = of.layout();
-    const Value channel = channel_of(step);
+    const int64_t size = bytes(layout.scale), at = step * kStep / layout.group * size;
+    const Value in_word = lane_channel() / dsl::i32(layout.group) * dsl::i32(size) + at % kWord;
+    const Value word = words[static_cast<size_t>(at / kWord)];
+    const Value scale = k_.let("scale", of.scale_in_word(word, in_word));
+    const Value first = lane_channel() + (column + step * kStep);
     in_pieces(kPiece, kStored, [&](const Value& i) {
-      if (!is_coded(layout, step)) {
-        row(channel + i) = (*rotated_)(i);
-      } else if (bits(layout.codes) == 8) {
-        row(channel + i) = of.value_of(codes_(step * kPiece + i), scale);
+      if (bits(layout.codes) == 8) {
+        row(first + i) = of.value_of(codes_(step * kPiece + i), scale);
       } else {
         const Value code = of.code_of_pair(codes_(step * kPiece + i / 2), i % 2);
-        row(channel + i) = of.value_of(code, scale);
+        row(first + i) = of.value_of(code, scale);
       }
     });
   }
 
-  void store_zeros(int64_t step, const Ref& row) const {
-    const Value channel = channel_of(step);
-    in_pieces(kPiece, kStored, [&](const Value& i) { row(channel + i) = dsl::cast(kBf16, 0.0f); });
-  }
-
  private:
-  static constexpr int64_t kWord = 4, kMostWords = 2;  // bytes of a word; words of a lane
-  static int64_t words_of_lane(const CacheLayout& layout) {
-    return std::max<int64_t>(layout.scale_bytes / kWord / kLanesOfEntry, 1);
+  static int64_t most_words(const MlaLists& lists) {
+    const int64_t words = scale_words(lists.cache.layout());
+    return lists.extra_cache ? std::max(words, scale_words(lists.extra_cache->layout())) : words;
   }
-  static bool is_coded(const CacheLayout& layout, int64_t step) {
-    return step * kStep < layout.coded;
-  }
-  Value channel_of(int64_t step) const { return k_.lane() % kLanesOfEntry * kPiece + step * kStep; }
+  static int64_t codes_of_byte(const CacheBytes& of) { return 8 / bits(of.layout().codes); }
+  Value lane_channel() const { return k_.lane() % kLanesOfEntry * kPiece; }
   /// Runs `body` for each of `count` elements, in accesses of at most `width`.
   template <class Body>
   void in_pieces(int64_t count, int64_t width, const Body& body) const {
@@ -128,166 +121,190 @@ class HeldEntry {
   }
 
   dsl::Builder& k_;
-  const Ref codes_, words_;  // words: of this entry and of the next one
-  std::optional<Ref> rotated_;
-};
-
-/// An entry of each round that a lane has: its row of the tile, what it holds of the entry in the cache, and what is known of
-/// those of the next rounds.
-struct Entry {
-  Entry(dsl::Builder& k, const MlaLists& lists, const Value& row_of_tile)
-      : row(row_of_tile),
-        held(k, lists),
-        index(k.var(kI32, -1, "index")),
-        block(k.var(kI32, 0, "block_of_entry")),
-        offset(k.var(kI32, 0, "offset_of_entry")),
-        is_there(k.var(kI32, 0, "is_there")),
-        is_next(k.var(kI32, 0, "is_next")) {}
-
-  Value row;
-  HeldEntry held;
-  Ref index;              // of the next block but one while a block is converted
-  Ref block, offset;      // of the next block
-  Ref is_there, is_next;  // of the block and of the next one: 0 or 1
+  const Ref codes_, words_;
 };
 
 class ListedKeys final : public MlaLoad {
  public:
-  ListedKeys(MlaTensors& t, MlaRings& to)
-      : t_(t), k_(t.k), lists_(*t.lists), to_(to), at_(t), steps_(t.spec.width / kStep) {
-    const int64_t warps = t.load_warps();
-    for (int64_t i = 0; i < kLatentKeys / (warps * kEntriesOfWarp); ++i) {
-      auto row = k_.let("row_of_tile", k_.warp() * kEntriesOfWarp + i * (warps * kEntriesOfWarp) +
-                                           k_.lane() / kLanesOfEntry);
-      entries_.emplace_back(k_, lists_, row);
-    }
-  }
-
-  void run(const Value& request, const Value& item) override {
-    at_.find(request, item);
-    token_ = k_.let("token", at_.row / t_.heads);
-    if (has_two()) first_blocks_ = k_.let("first_blocks", lists_.lengths.first_blocks());
-    for (const Entry& entry : entries_) {
-      entry.held.clear_scales();
-      find_index(entry, at_.first);
-      find_slot(entry, at_.first);
-      load_scales(entry, at_.first);
-      load(entry, at_.first);
-      find_index(entry, at_.first + 1);
-    }
-    k_.serial(at_.first, at_.end, [&](Value j) { to_.keys.fill([&] { turn(j); }); });
+  ListedKeys(MlaTensors& t, QueryRing& queries, std::vector<KeyRings*> to)
+      : MlaLoad(t, queries, std::move(to)),
+        lists_(*t.lists),
+        coded_(lists_.cache.layout().coded),
+        entries_(t.load_warps() * kEntriesOfWarp),
+        passes_(kLatentKeys / entries_),
+        index_(k_.var(kI32, -1, "index")),
+        block_(k_.shared(kI32, {kLatentKeys}, "block_of_slot")),
+        offset_(k_.shared(kI32, {kLatentKeys}, "offset_of_slot")) {
+    for (int64_t i = 0; i < kHeld; ++i) held_.emplace_back(k_, lists_);
   }
 
  private:
-  bool has_two() const { return lists_.extra_cache.has_value(); }
+  void begin() override {
+    token_ = k_.let("token_of_lists", at_.row / t_.heads);
+    if (lists_.extra_cache) first_blocks_ = k_.let("first_blocks", lists_.lengths.first_blocks());
+    find_index(at_.first);
+    find_slot(at_.first);
+    find_index(at_.first + 1);
+    for (int64_t unit = 0; unit < kHeld; ++unit) load(at_.first, unit);
+  }
+
+  void fill(KeyRings& to, const Value& j) override {
+    for (KeyPiece& piece : to.pieces) {
+      piece.ring.fill([&] {
+        if (piece.first == 0) {
+          k_.parallel({kLatentKeys}, [&](Value r) {
+            Value block = block_(r);
+            (*to.has_page)(r) = cast(DType::u8, block >= 0);
+          });
+        }
+        const int64_t end = piece.first + piece.width;
+        if (coded_ >= piece.first && coded_ < end) copy_rotated(piece, j);
+        for (int64_t section = piece.first / kUnit; section * kUnit < std::min(end, coded_);
+             ++section) {
+          for (int64_t pass = 0; pass < passes_; ++pass) {
+            convert(piece, j, section * passes_ + pass);
+          }
+        }
+      });
+    }
+  }
+
+  /// The units of a block: the sections of channels of all its entries, one after the other.
+  int64_t units() const { return (coded_ + kUnit - 1) / kUnit * passes_; }
+  int64_t steps(int64_t unit) const {
+    return std::min(kStepsOfUnit, coded_ / kStep - unit / passes_ * kStepsOfUnit);
+  }
+  const HeldUnit& held(int64_t unit) const { return held_[static_cast<size_t>(unit % kHeld)]; }
+
   /// Runs `first` or `second`, whichever list a block is of.
   void by_list(const Value& j, const std::function<void()>& first,
                const std::function<void()>& second) {
-    if (!has_two()) return first();
+    if (!lists_.extra_cache) return first();
     k_.if_else(j < first_blocks_, first, second);
   }
-
   /// Runs `body` with the format of a block. Caches of one format need it once.
   void by_format(const Value& j, const std::function<void(const CacheBytes&)>& body) {
     if (t_.spec.extra.format == t_.spec.listed.format) return body(lists_.cache);
     by_list(
         j, [&] { body(lists_.cache); }, [&] { body(*lists_.extra_cache); });
   }
-
-  void turn(const Value& j) {
-    auto next = k_.let("next", j + 1);
-    for (const Entry& entry : entries_) {
-      k_.if_(k_.lane() % kLanesOfEntry == 0, [&] { to_.has_page(entry.row) = entry.is_next; });
-      entry.is_there = entry.is_next;
-      find_slot(entry, next);
-      by_format(j, [&](const CacheBytes& of) { entry.held.take_scales(of); });
-      load_scales(entry, next);
-      for (int64_t step = 0; step < steps_; ++step) {
-        by_format(j, [&](const CacheBytes& of) { store(entry, of, step); });
-        k_.if_(entry.is_next == 1, [&] { load_step(entry, next, step); });
-      }
-      find_index(entry, next + 1);
-    }
+  /// Runs `body` with the cache of a block, and the bytes of accesses to its codes.
+  void by_cache(const Value& j, const std::function<void(const CacheBytes&, int64_t)>& body) {
+    by_list(
+        j, [&] { body(lists_.cache, t_.spec.code_bytes); },
+        [&] { body(*lists_.extra_cache, t_.spec.extra_code_bytes); });
   }
 
-  /// The index of the entry's row in block j.
-  void find_index(const Entry& entry, const Value& j) {
-    entry.index = -1;
-    k_.if_(j < at_.end, [&] {
-      auto place = k_.let("place", j * kLatentKeys + entry.row);
+  /// The index of the thread's entry of block j.
+  void find_index(const Value& j) {
+    index_ = -1;
+    k_.if_(k_.thread() < kLatentKeys && j < at_.end, [&] {
+      auto place = k_.let("place", j * kLatentKeys + k_.thread());
       by_list(
           j,
           [&] {
             const Value length = lists_.lengths.first(k_, at_.request, false);
-            k_.if_(place < length, [&] { entry.index = t_.table(at_.request, token_, place); });
+            k_.if_(place < length, [&] { index_ = t_.table(at_.request, token_, place); });
           },
           [&] {
             auto of_second = k_.let("place_of_second", place - first_blocks_ * kLatentKeys);
             const Value length = lists_.lengths.second(k_, at_.request, false);
             k_.if_(of_second < length,
-                   [&] { entry.index = (*lists_.extra_indices)(at_.request, token_, of_second); });
+                   [&] { index_ = (*lists_.extra_indices)(at_.request, token_, of_second); });
           });
     });
   }
-
-  /// The slot of the entry's index, of block j.
-  void find_slot(const Entry& entry, const Value& j) {
-    const auto find = [&](const CacheBytes& bytes) {
-      Value index = entry.index;
-      const CacheBytes::Slot slot = bytes.slot(index);
-      entry.is_next = dsl::i32(slot.exists), entry.block = slot.block, entry.offset = slot.offset;
-    };
-    by_list(
-        j, [&] { find(lists_.cache); }, [&] { find(*lists_.extra_cache); });
-  }
-
-  /// Stores the lane's piece of a step as bf16.
-  void store(const Entry& entry, const CacheBytes& bytes, int64_t step) {
-    const Ref row = to_.key_tile(entry.row);
-    const Value scale = entry.held.scale(bytes, step);
-    k_.if_else(
-        entry.is_there == 1, [&] { entry.held.store(bytes, step, scale, row); },
-        [&] { entry.held.store_zeros(step, row); });
-  }
-
-  CacheBytes::Slot slot_of(const Entry& entry) {
-    Value block = entry.block, offset = entry.offset;
-    return {dsl::i32(1) == 1, block, offset};
-  }
-  void load_scales(const Entry& entry, const Value& j) {
-    k_.if_(entry.is_next == 1, [&] {
-      const CacheBytes::Slot slot = slot_of(entry);
-      by_list(
-          j, [&] { entry.held.load_scales(lists_.cache, slot); },
-          [&] { entry.held.load_scales(*lists_.extra_cache, slot); });
-    });
-  }
-  void load_step(const Entry& entry, const Value& j, int64_t step) {
-    const CacheBytes::Slot slot = slot_of(entry);
-    by_list(
-        j, [&] { entry.held.load(lists_.cache, slot, t_.spec.code_bytes, step); },
-        [&] { entry.held.load(*lists_.extra_cache, slot, t_.spec.extra_code_bytes, step); });
-  }
-  void load(const Entry& entry, const Value& j) {
-    k_.if_(entry.is_next == 1, [&] {
-      for (int64_t step = 0; step < steps_; ++step) load_step(entry, j, step);
+  /// The slot of the thread's index, of block j.
+  void find_slot(const Value& j) {
+    k_.if_(k_.thread() < kLatentKeys, [&] {
+      by_cache(j, [&](const CacheBytes& cache, int64_t) {
+        Value index = index_;
+        const CacheBytes::Slot slot = cache.slot(index);
+        block_(k_.thread()) = select(slot.exists, slot.block, -1);
+        offset_(k_.thread()) = slot.offset;
+      });
     });
   }
 
-  MlaTensors& t_;
-  dsl::Builder& k_;
+  CacheBytes::Slot slot_of(const Value& row) {
+    Value block = block_(row), offset = offset_(row);
+    return {block >= 0, block, offset};
+  }
+  /// The lane's entry of a unit: its row of the tile.
+  Value row_of(int64_t unit) {
+    return k_.warp() * kEntriesOfWarp + unit % passes_ * entries_ + k_.lane() / kLanesOfEntry;
+  }
+  /// The same with variables: it is asked for often.
+  CacheBytes::Slot entry_of(int64_t unit) {
+    const CacheBytes::Slot slot = slot_of(row_of(unit));
+    auto block = k_.let("block", slot.block), offset = k_.let("offset", slot.offset);
+    return {k_.let("is_there", block >= 0), block, offset};
+  }
+
+  /// Loads a unit of block j.
+  void load(const Value& j, int64_t unit) {
+    const CacheBytes::Slot slot = entry_of(unit);
+    load_words(j, unit, slot);
+    for (int64_t step = 0; step < steps(unit); ++step) load_step(j, unit, slot, step);
+  }
+  void load_words(const Value& j, int64_t unit, const CacheBytes::Slot& slot) {
+    by_cache(j, [&](const CacheBytes& cache, int64_t) {
+      held(unit).load_words(cache, slot, unit / passes_);
+    });
+  }
+  void load_step(const Value& j, int64_t unit, const CacheBytes::Slot& slot, int64_t step) {
+    by_cache(j, [&](const CacheBytes& cache, int64_t access) {
+      held(unit).load(cache, slot, access, unit / passes_, step);
+    });
+  }
+
+  /// Converts a unit of block j, and loads the unit after the next.
+  void convert(const KeyPiece& to, const Value& j, int64_t unit) {
+    const int64_t later = (unit + kHeld) % units();
+    const bool is_of_next = unit + kHeld >= units();
+    const Value of_later = is_of_next ? j + 1 : j;
+    const bool is_first_of_next = is_of_next && later == 0;
+    if (is_first_of_next) find_slot(j + 1);
+    const CacheBytes::Slot slot = entry_of(later);
+    const Ref row = to.tile(row_of(unit));
+    const int64_t column = unit / passes_ * kUnit - to.first;
+    by_format(j, [&](const CacheBytes& cache) {
+      const std::vector<Value> words = held(unit).words(cache);
+      for (int64_t step = 0; step < kStepsOfUnit; ++step) {
+        if (step < steps(unit)) held(unit).store(cache, words, step, row, column);
+        if (step == 0) load_words(of_later, later, slot);  // not before codes are waited for
+        if (step < steps(later)) load_step(of_later, later, slot, step);
+        k_.sync_warp();
+      }
+    });
+    if (is_first_of_next) find_index(j + 2);
+  }
+
+  /// Copies the channels in bf16 of block j.
+  void copy_rotated(const KeyPiece& to, const Value& j) {
+    if (lists_.cache.layout().bf16_bytes() == 0) return;
+    const int64_t width = t_.spec.width - coded_;
+    by_cache(j, [&](const CacheBytes& cache, int64_t) {
+      const auto slot = [&](const Value& r) { return slot_of(r); };
+      k_.copy(cache.rotated_rows(kLatentKeys, slot),
+              to.tile.tile({0, coded_ - to.first}, {kLatentKeys, width}));
+    });
+  }
+
   const MlaLists& lists_;
-  MlaRings& to_;
-  PagedPlace at_;
-  const int64_t steps_;
-  std::vector<Entry> entries_;
+  const int64_t coded_;             // channels
+  const int64_t entries_, passes_;  // of all warps at once; of a block
+  const Ref index_;           // of the thread's entry, of the block after that which is loaded
+  const Ref block_, offset_;  // of slots of the block that is loaded; block -1: none
+  std::vector<HeldUnit> held_;
   Value token_, first_blocks_;
 };
 
 }  // namespace
 
-std::unique_ptr<MlaLoad> make_listed_load(MlaTensors& t, MlaRings& rings) {
-  return std::make_unique<ListedKeys>(t, rings);
+std::unique_ptr<MlaLoad> make_listed_load(MlaTensors& t, QueryRing& queries,
+                                          std::vector<KeyRings*> to) {
+  return std::make_unique<ListedKeys>(t, queries, std::move(to));
 }
 
 }  // namespace tessera::kernels::attention

@@ -1,5 +1,5 @@
 #pragma once
-// The tensors of mla_decode, the rings between its roles, and the role that computes p.
+// The tensors of mla_decode, the rings between its roles, and the roles that compute p and load.
 
 #include <memory>
 #include <optional>
@@ -13,8 +13,8 @@
 namespace tessera::kernels::attention {
 
 inline constexpr int kScoreWarps = 4;
-/// Requests whose items a block sums together: shared memory is scarce.
-inline constexpr int64_t kLatentRequests = 32;
+/// Requests whose items a block sums together: shared memory is scarce, above all with slots of entries in it.
+inline constexpr int64_t kLatentRequests = 32, kListedRequests = 16;
 
 /// Registers of the threads of the roles; 0: as launched.
 struct RoleRegisters {
@@ -34,7 +34,7 @@ struct MlaTensors : PagedTensors {
                       .has_lengths = s.has_lengths != 0,
                       .may_lack_pages = s.is_sparse != 0,
                       .has_token_lists = has_lists(s),
-                      .requests = kLatentRequests}),
+                      .requests = has_lists(s) ? kListedRequests : kLatentRequests}),
         spec(s),
         c(k.scalar("c", DType::f32)),
         q(input("q", {batch, tokens, heads, s.width}, s.q_vector)),
@@ -78,6 +78,11 @@ struct MlaTensors : PagedTensors {
   dsl::Value most_keys() const {
     return lists ? lists->lengths.most_places() : columns * page_size;
   }
+  /// The copy engine takes the queries of a tile.
+  bool has_query_box() const {
+    return spec.one_token != 0 && spec.q_vector * bytes(DType::bf16) == 16 &&
+           spec.form != MlaForm::plain;
+  }
   /// Without groups of four twelve warps leave 168 registers to a thread; of more each partition would have four.
   int value_warps() const { return has_keys_on_m() && !lists ? 8 : 4; }
   /// Entries of a format are converted, which takes more warps.
@@ -111,16 +116,44 @@ struct MlaTensors : PagedTensors {
   std::optional<dsl::Ref> partial, partial_max, partial_sum, max_logits, sink, q_scale;
 };
 
+/// Some channels of a block of keys.
+struct KeyPiece {
+  int64_t first, width;
+  dsl::Ring ring;
+  dsl::Ref tile;
+};
+
+/// Blocks of keys, in pieces of some channels, each in a ring of its own.
+struct KeyRings {
+  KeyRings(MlaTensors& t, int pieces, int stages);
+
+  std::vector<KeyPiece> pieces;
+  std::optional<dsl::Ref> has_page;  // u8, of the first piece: the keys that are there
+};
+
+/// The queries of an item that has blocks of keys.
+struct QueryRing {
+  explicit QueryRing(MlaTensors& t);
+
+  dsl::Ring ring;
+  const dsl::Ref tile;
+  std::optional<dsl::Ref> token;  // of each row, -1 behind the tile's; without one_token
+};
+
 /// The tiles that pass between the roles.
 struct MlaRings {
   explicit MlaRings(MlaTensors& t)
-      : keys(t.k.ring({.stages = t.spec.stages})),
+      : queries(t),
+        blocks(t, 1, t.spec.stages),
+        keys(blocks.pieces[0].ring),
         p(t.k.ring({.stages = t.spec.p_stages})),
-        key_tile(keys.shared(DType::bf16, {kLatentKeys, t.spec.width}, "key_tile")),
-        has_page(keys.shared(DType::i32, {kLatentKeys}, "has_page")),
+        key_tile(blocks.pieces[0].tile),
+        has_page(*blocks.has_page),
         p_tile(p.shared(DType::bf16, {t.spec.rows, kLatentKeys}, "p_tile")),
         factor(p.shared(DType::f32, {t.spec.rows}, "factor")) {}
 
+  QueryRing queries;
+  KeyRings blocks;
   dsl::Ring keys, p;
   const dsl::Ref key_tile, has_page, p_tile;
   /// Shrinks the sums so far. The last turn of an item has no p, and here the factor of the output: -1 for an empty
@@ -136,13 +169,34 @@ class MlaScores {
 };
 std::unique_ptr<MlaScores> make_scores(MlaTensors& t, MlaRings& rings);
 
-/// The role `load` of sparse_mla_decode.
+/// The role `load`: blocks of keys to each of some rings in turn, and the queries behind the first of them.
 class MlaLoad {
  public:
+  MlaLoad(MlaTensors& tensors, QueryRing& queries, std::vector<KeyRings*> to)
+      : t_(tensors), k_(tensors.k), at_(tensors), to_(std::move(to)), queries_(queries) {}
   virtual ~MlaLoad() = default;
-  virtual void run(const dsl::Value& request, const dsl::Value& item) = 0;
+  void run(const dsl::Value& request, const dsl::Value& item);
+
+ protected:
+  /// Before the first block of the item.
+  virtual void begin() = 0;
+  /// Fills the pieces of block j. One behind the item's has no key that is there.
+  virtual void fill(KeyRings& to, const dsl::Value& j) = 0;
+
+  MlaTensors& t_;
+  dsl::Builder& k_;
+  PagedPlace at_;
+  const std::vector<KeyRings*> to_;
+
+ private:
+  void load_queries();
+
+  QueryRing& queries_;
 };
-std::unique_ptr<MlaLoad> make_listed_load(MlaTensors& t, MlaRings& rings);
+/// From pages of bf16, or from a quantised cache.
+std::unique_ptr<MlaLoad> make_load(MlaTensors& t, QueryRing& queries, std::vector<KeyRings*> to);
+std::unique_ptr<MlaLoad> make_listed_load(MlaTensors& t, QueryRing& queries,
+                                          std::vector<KeyRings*> to);
 
 /// MlaForm::two_groups.
 ir::Kernel build_two_groups(const MlaSpec& spec);

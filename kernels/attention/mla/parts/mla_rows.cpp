@@ -1,7 +1,6 @@
 #include "kernels/attention/mla/parts/mla_rows.h"
 
 #include <limits>
-#include <vector>
 
 #include "kernels/attention/parts/online_softmax.h"
 #include "kernels/checks/value_check.h"
@@ -18,15 +17,6 @@ constexpr float kLargest = std::numeric_limits<float>::max();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 }  // namespace
-
-void copy_queries(MlaTensors& t, const PagedPlace& at, const Ref& tile) {
-  const Value row = at.row, count = at.count, heads = t.heads;
-  const auto place = [=](const Value& i) {
-    auto of_request = row + i;
-    return std::vector<Value>{select(i < count, of_request / heads, -1), of_request % heads};
-  };
-  t.k.copy(t.q(at.request).rows(t.spec.rows, place), tile);
-}
 
 Value factor_of_row(MlaTensors& t, const PagedPlace& at, const Value& r) {
   if (!t.q_scale) return t.c;

@@ -1,12 +1,9 @@
 #pragma once
-// The rows of a tile of mla_decode, whichever form multiplies: their queries, factors, keys and results.
+// The rows of a tile of mla_decode, whichever form multiplies: their factors, keys and results.
 
 #include "kernels/attention/mla/parts/mla_roles.h"
 
 namespace tessera::kernels::attention {
-
-/// Copies the queries of the tile; rows behind them are zeros.
-void copy_queries(MlaTensors& t, const PagedPlace& at, const dsl::Ref& tile);
 
 /// The factor of the scores of row `r` of the tile: c, or that times its scale; NaN for a scale that is out of range.
 dsl::Value factor_of_row(MlaTensors& t, const PagedPlace& at, const dsl::Value& r);

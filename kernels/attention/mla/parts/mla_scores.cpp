@@ -34,7 +34,6 @@ class ScoresOfItems final : public MlaScores {
         at_(tensors),
         rows_(tensors.spec.rows),
         rows_of_warp_(rows_ / kScoreWarps),
-        q_tile_(k_.shared(kBf16, {rows_, tensors.spec.width}, "q_tile")),
         score_tile_(k_.shared(kF32, {rows_, kLatentKeys}, "score_tile")),
         scores_(tensors.has_keys_on_m() ? k_.fragment(kF32, {kLatentKeys, rows_}, "scores")
                                         : k_.fragment(kF32, {rows_, kLatentKeys}, "scores")),
@@ -42,17 +41,22 @@ class ScoresOfItems final : public MlaScores {
         c_(k_.local(kF32, {rows_of_warp_}, "c_of_row")),
         top_(k_.local(kF32, {rows_of_warp_}, "top")),
         sum_(k_.local(kF32, {rows_of_warp_}, "sum")),
-        other_sum_(k_.local(kF32, {rows_of_warp_}, "other_sum")) {
+        other_sum_(k_.local(kF32, {rows_of_warp_}, "other_sum")),
+        x_(k_.local(kF32, {rows_of_warp_, kKeysOfLane}, "x")),
+        high_(k_.local(kF32, {rows_of_warp_}, "high")) {
     if (!t_.lists) end_ = k_.local(kI32, {rows_of_warp_}, "end");
   }
 
   void run(const Value& request, const Value& item) override {
     at_.find(request, item);
-    copy_queries(t_, at_, q_tile_);
     start(t_.request(request, false));
-    k_.serial(at_.first, at_.end, [&](Value j) {
-      to_.keys.take([&] { multiply(); });
-      to_.p.fill([&] { step(j); });
+    k_.if_(at_.first < at_.end, [&] {
+      to_.queries.ring.take([&] {
+        k_.serial(at_.first, at_.end, [&](Value j) {
+          to_.keys.take([&] { multiply(); });
+          to_.p.fill([&] { step(j); });
+        });
+      });
     });
     to_.p.fill([&] { finish(); });
   }
@@ -84,19 +88,20 @@ class ScoresOfItems final : public MlaScores {
   void multiply() {
     k_.fill(scores_, 0.0f);
     if (t_.has_keys_on_m()) {
-      k_.gemm(to_.key_tile, q_tile_.transposed(), scores_, t_.product(kScoreWarps));
+      k_.gemm(to_.key_tile, to_.queries.tile.transposed(), scores_, t_.product(kScoreWarps));
       k_.copy(scores_, score_tile_.transposed());
     } else {
-      k_.gemm(q_tile_, to_.key_tile.transposed(), scores_, t_.product(kScoreWarps));
+      k_.gemm(to_.queries.tile, to_.key_tile.transposed(), scores_, t_.product(kScoreWarps));
       k_.copy(scores_, score_tile_);
     }
     for (int64_t e = 0; e < kKeysOfLane; ++e) {
       Value is_there = to_.has_page(column(e));
-      there_(e) = is_there;
+      there_(e) = dsl::i32(is_there);
     }
   }
 
-  /// From scores to p, and the sums of rows.
+  /// From scores to p, and the sums of rows. All rows of a warp go through each stage together: a row's maximum is a chain of
+  /// five exchanges, and its stores would hold up the loads of the next row.
   void step(const Value& j) {
     std::vector<Value> columns, keys, is_there;
     for (int64_t e = 0; e < kKeysOfLane; ++e) {
@@ -112,22 +117,41 @@ class ScoresOfItems final : public MlaScores {
         Value end = (*end_)(i);
         for (size_t e = 0; e < keys.size(); ++e) is_seen[e] = is_there[e] && keys[e] < end;
       }
-      Value top = top_(i), sum = sum_(i), other = other_sum_(i), c = c_of(i);
-      std::vector<Value> x, p;
       for (size_t e = 0; e < columns.size(); ++e) {
         Value score = score_tile_(r, columns[e]);
-        x.push_back(k_.let("x", select(is_seen[e], score, kLowest)));
+        x_(i, static_cast<int32_t>(e)) = select(is_seen[e], score, kLowest);
       }
-      auto high = k_.let("high", k_.warp_max(max(x[0], x[1])));
+      Value first = x_(i, 0), second = x_(i, 1);
+      high_(i) = max(first, second);
+    });
+    for (const int64_t distance : {16, 8, 4, 2, 1}) {
+      k_.unrolled(rows_of_warp_, [&](Value i) {
+        Value high = high_(i);
+        high_(i) = max(high, k_.shuffle_xor(high, distance));
+      });
+    }
+    k_.unrolled(rows_of_warp_, [&](Value i) {
+      Value top = top_(i), high = high_(i), sum = sum_(i), other = other_sum_(i), c = c_of(i);
       const NextTop next(top, k_.let("scaled", top * c), high, c);
       auto base = k_.let("base", next.base), shrink = k_.let("shrink", next.shrink);
-      for (size_t e = 0; e < columns.size(); ++e) {
-        p.push_back(k_.let("p", exp2_approx(fma(x[e], c, -base))));
-        to_.p_tile(r, columns[e]) = cast(kBf16, p.back());
+      std::vector<Value> p;
+      for (int32_t e = 0; e < kKeysOfLane; ++e) {
+        Value x = x_(i, e);
+        p.push_back(k_.let("p", exp2_approx(fma(x, c, -base))));
+        x_(i, e) = p.back();
       }
       top_(i) = next.top;
       sum_(i) = other * shrink;
       other_sum_(i) = fma(sum, shrink, p[0]) + p[1];
+      high_(i) = shrink;
+    });
+    k_.unrolled(rows_of_warp_, [&](Value i) {
+      auto r = k_.let("r", row_of_warp(i));
+      for (size_t e = 0; e < columns.size(); ++e) {
+        Value p = x_(i, static_cast<int32_t>(e));
+        to_.p_tile(r, columns[e]) = cast(kBf16, p);
+      }
+      Value shrink = high_(i);
       k_.if_(k_.lane() == 0, [&] { to_.factor(r) = shrink; });
     });
   }
@@ -156,8 +180,9 @@ class ScoresOfItems final : public MlaScores {
   MlaRings& to_;
   PagedPlace at_;
   const int64_t rows_, rows_of_warp_;
-  const Ref q_tile_, score_tile_, scores_;
+  const Ref score_tile_, scores_;
   const Ref there_, c_, top_, sum_, other_sum_;  // of a lane, of the rows of a warp
+  const Ref x_, high_;                           // of a block: scores, then p; maxima, then factors
   std::optional<Ref>
       end_;  // behind the keys of a row; with lists each key says whether it is there
 };

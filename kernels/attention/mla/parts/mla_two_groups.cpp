@@ -5,7 +5,7 @@
 //
 //   even  scores of even blocks, p; o += p v of channels 0 to 255, of both p
 //   odd   scores of odd blocks, p; o += p v of channels 256 to 511, of both p
-//   load  even and odd blocks, a tensor copy where a block lies in one page and ends before the request does, else a gather
+//   load  even and odd blocks: mla_load.cpp, of a quantised cache mla_listed_keys.cpp
 //
 // One group turns scores into p while the other one multiplies. A block passes in pieces, each of some channels in a ring of
 // one stage: scores begin with the first piece, and a piece is free for the next block but one when the products of its
@@ -47,51 +47,28 @@ constexpr auto kF32 = DType::f32;
 constexpr auto kI32 = DType::i32;
 constexpr auto kBf16 = DType::bf16;
 constexpr float kLowest = -std::numeric_limits<float>::infinity();
-constexpr int64_t kRows = 64, kRowsAtOnce = 16;
-constexpr int64_t kPanel = 64;  // channels that are loaded at a time
+constexpr int64_t kRows = 64;
 constexpr dsl::GemmOptions kByGroup = {.instruction = ir::Instruction::wgmma};
 
-/// Some channels of a block of keys.
-struct KeyPiece {
-  int64_t first, width;
-  dsl::Ring ring;
-  Ref tile;
-};
-
 /// The rings of the blocks of one parity.
-struct BlockRings {
-  explicit BlockRings(MlaTensors& t) : rows(t.k.ring({.stages = 1})) {
-    const int64_t count = t.spec.stages, width = kLatentValueWidth / count;
-    for (int64_t i = 0; i < count; ++i) {
-      const int64_t first = i * width, end = i + 1 < count ? first + width : t.spec.width;
-      dsl::Ring ring = t.k.ring({.stages = 1});
-      const Ref tile = ring.shared(kBf16, {kLatentKeys, end - first}, "key_tile");
-      pieces.push_back({first, end - first, ring, tile});
-    }
-    has_page.emplace(pieces[0].ring.shared(DType::u8, {kLatentKeys}, "has_page"));
-    top.emplace(rows.shared(kF32, {kRows}, "top"));
-    factor.emplace(rows.shared(kF32, {kRows}, "factor"));
-  }
+struct BlockRings : KeyRings {
+  explicit BlockRings(MlaTensors& t)
+      : KeyRings(t, t.spec.stages, 1),
+        rows(t.k.ring({.stages = 1})),
+        top(rows.shared(kF32, {kRows}, "top")),
+        factor(rows.shared(kF32, {kRows}, "factor")) {}
 
-  std::vector<KeyPiece> pieces;
   dsl::Ring rows;
-  std::optional<Ref> has_page;  // of the first piece
   /// Rows after the block. The last turn of an item has the sum of the classes of this parity as its factor.
-  std::optional<Ref> top, factor;
+  const Ref top, factor;
 };
 
 struct GroupRings {
   explicit GroupRings(MlaTensors& t)
-      : queries(t.k.ring({.stages = 1})),
-        q_tile(queries.shared(kBf16, {kRows, t.spec.width}, "q_tile")),
-        token(queries.shared(kI32, {kRows}, "token")),
-        p_tile(t.k.shared(kBf16, {kRows, kLatentKeys}, "p_tile")),
-        even(t),
-        odd(t) {}
+      : queries(t), p_tile(t.k.shared(kBf16, {kRows, kLatentKeys}, "p_tile")), even(t), odd(t) {}
 
-  dsl::Ring queries;
-  const Ref q_tile, token;  // token of each row, -1 behind the tile's
-  const Ref p_tile;         // of the block whose rows passed last
+  QueryRing queries;
+  const Ref p_tile;  // of the block whose rows passed last
   BlockRings even, odd;
 };
 
@@ -124,9 +101,12 @@ class MlaGroup {
   void run(const Value& request, const Value& item) {
     at_.find(request, item);
     start(t_.request(request, false));
-    rings_.queries.take([&] {
-      k_.serial(
-          at_.first, at_.end, [&](Value even) { is_odd_ ? odd_first(even) : even_first(even); }, 2);
+    k_.if_(at_.first < at_.end, [&] {
+      rings_.queries.ring.take([&] {
+        k_.serial(
+            at_.first, at_.end, [&](Value even) { is_odd_ ? odd_first(even) : even_first(even); },
+            2);
+      });
     });
     finish();
   }
@@ -174,8 +154,8 @@ class MlaGroup {
     const bool is_last = i + 1 == own_.pieces.size();
     KeyPiece& piece = own_.pieces[i];
     piece.ring.take([&] {
-      k_.gemm(rings_.q_tile.tile({0, piece.first}, {kRows, piece.width}), piece.tile.transposed(),
-              softmax_.scores, kByGroup);
+      k_.gemm(rings_.queries.tile.tile({0, piece.first}, {kRows, piece.width}),
+              piece.tile.transposed(), softmax_.scores, kByGroup);
       if (!is_last) lead(i + 1, body);
       if (is_odd_ ? is_last : i + 1 == end_) body();
       if (i >= first_ && i < end_) add(softmax_.p, i, own_);
@@ -210,16 +190,16 @@ class MlaGroup {
   void weigh() {
     softmax_.weigh();
     own_.rows.fill([&] {
-      k_.copy(softmax_.top, *own_.top);
-      k_.copy(softmax_.shrink, *own_.factor);
+      k_.copy(softmax_.top, own_.top);
+      k_.copy(softmax_.shrink, own_.factor);
       k_.manual_sync([&] { k_.copy(softmax_.p, rings_.p_tile); });
     });
   }
   /// Takes p of a block of the other group.
   void receive() {
     other_.rows.take([&] {
-      k_.copy(*other_.factor, other_shrink_);
-      softmax_.follow([&](const Value& r) { return (*other_.top)(r).read(); },
+      k_.copy(other_.factor, other_shrink_);
+      softmax_.follow([&](const Value& r) { return other_.top(r).read(); },
                       [&](const Value& r) { return other_shrink_(r).read(); });
       k_.manual_sync([&] { k_.copy(rings_.p_tile, other_p_); });
     });
@@ -227,10 +207,10 @@ class MlaGroup {
 
   void finish() {
     const Ref sum = softmax_.total();
-    own_.rows.fill([&] { k_.copy(sum, *own_.factor); });
+    own_.rows.fill([&] { k_.copy(sum, own_.factor); });
     other_.rows.take([&] {
       k_.parallel({kRows}, [&](Value r) {
-        Value mine = sum(r), others = (*other_.factor)(r);
+        Value mine = sum(r), others = other_.factor(r);
         sum(r) = mine + others;
       });
     });
@@ -278,108 +258,6 @@ class MlaGroup {
   std::vector<Ref> out_;  // of each piece
 };
 
-/// The role `load`.
-class MlaLoader {
- public:
-  MlaLoader(MlaTensors& tensors, GroupRings& rings)
-      : t_(tensors),
-        k_(tensors.k),
-        to_(rings),
-        at_(tensors),
-        pages_(k_.shared(kI32, {kLatentKeys}, "pages")) {}
-
-  void run(const Value& request, const Value& item) {
-    at_.find(request, item);
-    end_ = k_.let("end", min(at_.length, at_.end * kLatentKeys));
-    to_.queries.fill([&] { load_queries(); });
-    k_.serial(
-        at_.first, at_.end,
-        [&](Value even) {
-          load_keys(to_.even, even);
-          load_keys(to_.odd, even + 1);
-        },
-        2);
-  }
-
- private:
-  /// A few rows at a time, to spare registers.
-  void load_queries() {
-    k_.parallel({kRows}, [&](Value r) {
-      to_.token(r) = select(r < at_.count, (at_.row + r) / t_.heads, -1);
-    });
-    k_.rolled(0, kRows / kRowsAtOnce, [&](Value i) {
-      auto first = k_.let("first_row", i * kRowsAtOnce);
-      const auto place = [&](const Value& r) {
-        Value token = to_.token(first + r);
-        return std::vector<Value>{select(token < 0, -1, at_.request), token,
-                                  at_.row + first + r - token * t_.heads};
-      };
-      k_.copy(t_.q.rows(kRowsAtOnce, place),
-              to_.q_tile.tile({first, 0}, {kRowsAtOnce, t_.spec.width}));
-    });
-  }
-  /// Looks for the pages before it waits for room.
-  void load_keys(BlockRings& to, const Value& j) {
-    auto first = k_.let("first_key", j * kLatentKeys);
-    find_pages(first);
-    for (KeyPiece& piece : to.pieces) {
-      piece.ring.fill([&] {
-        if (piece.first == 0) {
-          k_.parallel({kLatentKeys}, [&](Value r) {
-            Value page = pages_(r);
-            (*to.has_page)(r) = cast(DType::u8, page >= 0);
-          });
-        }
-        load_piece(first, piece);
-      });
-    }
-  }
-  void load_piece(const Value& first, const KeyPiece& to) {
-    const auto gather = [&] {
-      k_.rolled(0, to.width / kPanel, [&](Value i) {
-        auto channel = k_.let("channel", i * kPanel);
-        const auto place = [&](const Value& r) {
-          Value page = pages_(r);
-          return std::vector<Value>{page, (first + r) % t_.page_size, dsl::i32(0),
-                                    to.first + channel};
-        };
-        k_.copy(t_.cache->rows(kLatentKeys, place),
-                to.tile.tile({0, channel}, {kLatentKeys, kPanel}));
-      });
-    };
-    if (t_.spec.by_engine == 0) return gather();
-    Value of_first = pages_(0);
-    auto page = k_.let("page_of_block", k_.uniform(of_first));
-    k_.if_else(
-        first + kLatentKeys <= end_,
-        [&] {
-          k_.copy((*t_.cache)(page, dsl::Builder::all, 0)
-                      .tile({first % t_.page_size, to.first}, {kLatentKeys, to.width}),
-                  to.tile, {.engine = ir::Engine::tensor});
-        },
-        gather);
-  }
-  /// The pages of a block's keys; -1 for those behind the item's, and for pages that do not exist.
-  void find_pages(const Value& first) {
-    k_.parallel({kLatentKeys}, [&](Value r) {
-      auto key = k_.let("key", first + r);
-      Value page = t_.table(at_.request, key / t_.page_size);
-      auto is_there = k_.let("is_there", page >= 0 && page < t_.pages);
-      if (!t_.shape.may_lack_pages) {
-        k_.report_unless(is_there || key >= at_.length, out_of_range("page_table"));
-      }
-      pages_(r) = select(is_there && key < end_, page, -1);
-    });
-  }
-
-  MlaTensors& t_;
-  dsl::Builder& k_;
-  GroupRings& to_;
-  PagedPlace at_;
-  const Ref pages_;  // of the keys of a block
-  Value end_;        // of the item's keys
-};
-
 }  // namespace
 
 ir::Kernel build_two_groups(const MlaSpec& spec) {
@@ -400,12 +278,13 @@ ir::Kernel build_two_groups(const MlaSpec& spec) {
     };
   };
   const auto load = [&] {
-    MlaLoader role(t, rings);
-    each_item(t, false, [&](const Value& request, const Value& item) { role.run(request, item); });
+    const auto role = make_load(t, rings.queries, {&rings.even, &rings.odd});
+    each_item(t, false, [&](const Value& request, const Value& item) { role->run(request, item); });
   };
-  k.roles({{.name = "even", .warpgroups = 1, .registers = 224, .body = group(false)},
-           {.name = "odd", .warpgroups = 1, .registers = 216, .body = group(true)},
-           {.name = "load", .warpgroups = 1, .registers = 64, .body = load}});
+  k.roles(
+      {{.name = "even", .warpgroups = 1, .registers = t.lists ? 208 : 224, .body = group(false)},
+       {.name = "odd", .warpgroups = 1, .registers = 216, .body = group(true)},
+       {.name = "load", .warpgroups = 1, .registers = t.lists ? 80 : 64, .body = load}});
   return k.finish();
 }
 

@@ -104,6 +104,12 @@ class LogitsKernel {
     auto weight_tile = q_ring.shared(kF32, {t_.rows, s_.heads}, "weight_tile");
     auto k_tile = ring.shared(DType::e4m3, {t_.keys, s_.width}, "k_tile");
     auto sf_tile = ring.shared(kF32, {t_.keys, 1}, "sf_tile");
+    std::optional<Ref> there_tile;
+    if (looks_up()) {
+      there_tile.emplace(ring.shared(DType::u8, {t_.keys}, "there"));
+      row_of_key_.emplace(k_.shared(kI32, {t_.keys}, "row_of_key"));
+      offset_of_key_.emplace(k_.shared(kI32, {t_.keys}, "offset_of_key"));
+    }
     const dsl::CopyOptions by_engine{.engine = ir::Engine::tensor};
     const auto fetch = [&] {
       each_item([&] {
@@ -112,15 +118,21 @@ class LogitsKernel {
             k_.copy(q_box(), q_tile, by_engine);
             k_.copy(weights_box(), weight_tile);
           });
-          k_.serial(first_, end_,
-                    [&](Value j) { ring.fill([&] { load(j, k_tile, sf_tile, by_engine); }); });
+          k_.serial(first_, end_, [&](Value j) {
+            if (!looks_up()) return ring.fill([&] { load(j, k_tile, sf_tile, by_engine); });
+            look_up(j);
+            ring.fill([&] { load_found(k_tile, sf_tile, *there_tile); });
+          });
         });
       });
     };
     const auto multiply = [&] {
       Sums sums(*this);
       const auto take = [&](int64_t part) {
-        ring.take([&] { sums.multiply(part, k_tile, sf_tile, q_tile, by_keys(4 * groups)); });
+        ring.take([&] {
+          if (there_tile) sums.note(part, *there_tile);
+          sums.multiply(part, k_tile, sf_tile, q_tile, by_keys(4 * groups));
+        });
       };
       each_item([&] {
         fill_rest();
@@ -177,6 +189,8 @@ class LogitsKernel {
   bool is_paged() const { return s_.keys == KeyPlace::in_pages; }
   /// Columns are the keys of chosen blocks, not all keys.
   bool has_blocks() const { return s_.block_size > 0; }
+  /// The place of a key in memory is looked up.
+  bool looks_up() const { return is_paged() || has_blocks(); }
 
   void declare_rows() {
     keys_ = k_.dim("keys");
@@ -289,6 +303,30 @@ class LogitsKernel {
     k_.copy(k_in_->rows(t_.keys, place), tile);
     k_.copy(k_sf_->rows(t_.keys, place), sf_tile);
   }
+  /// Finds the rows of the keys of a tile, each by one thread: its page and the place there, or the key itself. -1 for keys
+  /// that no row sees, and those without a page.
+  void look_up(const Value& j) {
+    k_.parallel({t_.keys}, [&](Value r) {
+      auto key = k_.let("key_here", key_at(j * t_.keys + r));
+      (*row_of_key_)(r) = is_paged() ? page_of(key) : key;
+      if (is_paged()) (*offset_of_key_)(r) = max(key, 0) % page_size_;
+    });
+  }
+  /// Copies the keys that look_up has found.
+  void load_found(const Ref& tile, const Ref& sf_tile, const Ref& there) {
+    k_.parallel({t_.keys}, [&](Value r) {
+      Value row = (*row_of_key_)(r);
+      there(r) = cast(DType::u8, row >= 0);
+    });
+    const auto place = [this](const Value& r) {
+      Value row = (*row_of_key_)(r);
+      if (!is_paged()) return std::vector<Value>{row};
+      Value offset = (*offset_of_key_)(r);
+      return std::vector<Value>{row, offset};
+    };
+    k_.copy(k_in_->rows(t_.keys, place), tile);
+    k_.copy(k_sf_->rows(t_.keys, place), sf_tile);
+  }
   /// The key of a place; -1 if no row of the item sees it.
   Value key_at(const Value& place) const {
     if (!has_blocks()) return select(place < seen(), place, -1);
@@ -351,6 +389,7 @@ class LogitsKernel {
       for (int32_t i = 0; i < std::max(o_.t_.parts, 1); ++i) {
         parts_.push_back(k_.fragment(kF32, {o_.t_.keys, o_.heads_}, "part"));
         scales_.push_back(k_.fragment(kF32, {o_.t_.keys}, "scale"));
+        if (is_noted()) there_.push_back(k_.fragment(kI32, {o_.t_.keys}, "is_there"));
       }
     }
 
@@ -358,6 +397,13 @@ class LogitsKernel {
       k_.copy(weights, weights_.reshape({o_.t_.rows, o_.s_.heads}));
     }
 
+    /// Notes the keys of a tile that are there. Without roles the threads that add up look for themselves.
+    void note(int64_t part, const Ref& there) {
+      k_.parallel({o_.t_.keys}, [&](Value r) {
+        Value is_there = there(r);
+        there_[static_cast<size_t>(part)](r) = dsl::i32(is_there);
+      });
+    }
     /// Multiplies a tile of keys; add(part, j) ends it, where it is tile j.
     void multiply(int64_t part, const Ref& k_tile, const Ref& sf_tile, const Ref& q_tile,
                   const dsl::GemmOptions& options) {
@@ -395,6 +441,12 @@ class LogitsKernel {
     }
 
    private:
+    bool is_noted() const { return o_.t_.by_roles != 0 && o_.looks_up(); }
+    Value counts(size_t p, const Value& r, const Value& key) {
+      if (!is_noted()) return o_.counts(key);
+      Value is_there = there_[p](r);
+      return is_there != 0;
+    }
     void write(size_t p, int64_t q, const Value& j) {
       const Value begin = o_.begins_[static_cast<size_t>(q)],
                   end = o_.ends_[static_cast<size_t>(q)];
@@ -402,7 +454,7 @@ class LogitsKernel {
         auto key = j * o_.t_.keys + r;
         Value sum = total_(r), scale = scales_[p](r);
         Value logit = sum * scale;
-        if (o_.is_paged() || o_.has_blocks()) logit = select(o_.counts(key), logit, kLowest);
+        if (o_.looks_up()) logit = select(counts(p, r, key), logit, kLowest);
         k_.if_(key >= begin && key < end, [&] {
           (*o_.logits_)(o_.row_ + q, o_.column(key, begin)).unchecked() =
               dsl::cast(o_.logits_->dtype(), logit);
@@ -414,7 +466,7 @@ class LogitsKernel {
     dsl::Builder& k_;
     const int64_t eights_;
     const Ref weights_, chains_, pairs_, halves_, total_;
-    std::vector<Ref> parts_, scales_;
+    std::vector<Ref> parts_, scales_, there_;
   };
 
   const LogitsSpec s_;
@@ -424,6 +476,7 @@ class LogitsKernel {
   Value rows_, columns_, of_request_, chunk_, keys_, pages_, page_size_, table_columns_;
   std::optional<Ref> q_, weights_, logits_, k_in_, k_sf_, k_start_, k_end_, table_, lengths_,
       blocks_;
+  std::optional<Ref> row_of_key_, offset_of_key_;  // of a tile
   // The item's own.
   Value request_, row_, count_, from_tile_, first_, end_;
   Value begin_key_, end_key_;  // of its only row, where that has blocks
