@@ -1769,6 +1769,7 @@ void topk_select(const TopkSelect& call, Stream stream) {
            {"lengths", call.lengths},
            {"starts", call.starts},
            {"page_table", call.page_table},
+           {"table_row", call.table_row},
            {"plan", call.plan},
            {"indices", call.indices},
            {"raw_indices", call.raw_indices},

@@ -2427,7 +2427,8 @@ TESSERA_API void compress_prefill(const CompressPrefill& call, Stream stream);
 ///   scores           f32/bf16 [B, L] rows
 ///   lengths?         i32 [B]          # the ends of the rows; L
 ///   starts?          i32 [B]          # their first columns; 0
-///   page_table?      i32 [B, Q] rows
+///   page_table?      i32 [R, Q] rows  # pages of the columns; row r of the scores has row r of it
+///   table_row?       i32 [B]          # or this one
 ///   plan?            i32 [B+1, 2]     # of topk_plan
 ///   -> indices       i32 [B, topk]
 ///   -> raw_indices?  i32 [B, topk]    iff save_raw
@@ -2439,12 +2440,14 @@ TESSERA_API void compress_prefill(const CompressPrefill& call, Stream stream);
 ///   param  save_raw, save_values bool = false
 ///   limit  topk <= 4096 "so many scores of a row are not supported"
 ///   need   Q >= 1 if page_table on page_table "argument 'page_table' has no columns"
+///   need   page_table if table_row on table_row "argument 'table_row' goes with 'page_table'"
 ///   limit  B <= 266338303 on scores "so many rows are not supported"
 struct TopkSelect {
   TensorView scores = {};
   TensorView lengths = {};
   TensorView starts = {};
   TensorView page_table = {};
+  TensorView table_row = {};
   TensorView plan = {};
   TensorView indices = {};
   TensorView raw_indices = {};

@@ -23,6 +23,7 @@
 #include <bit>
 #include <limits>
 #include <optional>
+#include <string>
 
 #include "dsl/builder.h"
 #include "kernels/registry/all_ops.h"
@@ -79,13 +80,21 @@ void launches(const Call& c, Launches& go) {
   s.by_value = c.word("order") == "value";
   s.has_starts = c.has("starts");
   s.has_lengths = c.has("lengths");
-  s.has_pages = c.has("page_table");
+  s.has_pages = c.has("page_table"), s.has_table_rows = c.has("table_row");
   s.is_relative = c.flag("relative");
   s.saves_raw = c.flag("save_raw");
   s.saves_values = c.flag("save_values");
   const int32_t page_shift = std::countr_zero(static_cast<uint64_t>(c["page_size"]));
   serving::add_select(c, go, s, c["B"], columns,
                       {.scalars = {{"page_shift", page_shift}, {"rows_of_table", 1}}});
+}
+
+void require(const Call& c) {
+  serving::require_page_size(c);
+  if (!c.has("page_table") || c.has("table_row")) return;
+  c.need(c["R"] == c["B"], "page_table", "argument 'page_table' has the wrong shape",
+         "a row for each of scores, " + std::to_string(c["B"]) + ", or 'table_row'",
+         to_string(c.given("page_table")));
 }
 
 }  // namespace
@@ -98,7 +107,8 @@ const Op topk_select_op{
       scores           f32/bf16 [B, L] rows
       lengths?         i32 [B]          # the ends of the rows; L
       starts?          i32 [B]          # their first columns; 0
-      page_table?      i32 [B, Q] rows
+      page_table?      i32 [R, Q] rows  # pages of the columns; row r of the scores has row r of it
+      table_row?       i32 [B]          # or this one
       plan?            i32 [B+1, 2]     # of topk_plan
       -> indices       i32 [B, topk]
       -> raw_indices?  i32 [B, topk]    iff save_raw
@@ -110,28 +120,32 @@ const Op topk_select_op{
       param  save_raw, save_values bool = false
       limit  topk <= 4096 "so many scores of a row are not supported"
       need   Q >= 1 if page_table on page_table "argument 'page_table' has no columns"
+      need   page_table if table_row on table_row "argument 'table_row' goes with 'page_table'"
       limit  B <= 266338303 on scores "so many rows are not supported"
     )",
     .launches = launches,
-    .check = serving::require_page_size,
+    .check = require,
     .check_values = serving::require_ranges,
     .examples = R"(
       B=3 L=1000 scores=f32 topk=64; B=2 L=9000 scores=f32 topk=512 order=value save_values=true lengths=given starts=given
-      B=2 L=20001 scores=bf16 topk=100 page_table=given Q=400 lengths=given save_raw=true
+      B=2 L=20001 scores=bf16 topk=100 page_table=given R=2 Q=400 lengths=given save_raw=true
+      B=3 L=700 scores=f32 topk=64 page_table=given R=2 Q=11 table_row=given
       B=2 L=40000 scores=f32 topk=512 lengths=given; B=1 L=270000 scores=f32 topk=32 lengths=given)",
     .bench = R"(
       B=1 L=8192 scores=f32 topk=512; B=64 L=8192 scores=f32 topk=512; B=4 L=65536 scores=f32 topk=512
       B=1 L=262144 scores=f32 topk=512; B=64 L=262144 scores=f32 topk=512; B=256 L=65536 scores=f32 topk=512
       B=64 L=1048576 scores=f32 topk=2048; B=64 L=65536 scores=bf16 topk=512
       B=64 L=65536 scores=f32 topk=512 order=value
-      B=64 L=65536 scores=f32 topk=2048 lengths=given page_table=given Q=1024)",
+      B=64 L=65536 scores=f32 topk=2048 lengths=given page_table=given R=64 Q=1024)",
     .values = {{"lengths",
                 [](const Case& c, int64_t b) {
                   return c["L"] - b * 77 % std::max<int64_t>(c["L"], 1);
                 }},
                {"starts",
                 [](const Case& c, int64_t b) { return b * 5 % std::max<int64_t>(c["L"] / 2, 1); }},
-               {"page_table", slot_page}},
+               {"page_table", slot_page},
+               {"table_row",
+                [](const Case& c, int64_t b) { return b % std::max<int64_t>(c["R"], 1); }}},
     .bytes = [](const Case& c) {
       return c["B"] * (c["L"] * (c.dtype_word("scores") == "f32" ? 4 : 2) + 4 * c["topk"]);
     }};

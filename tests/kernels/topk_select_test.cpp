@@ -102,6 +102,11 @@ TEST_CASE("the topk_select tests catch every mutant", "[topk_select][mutants][sl
   CHECK(caught([](HostTensors&, Params& params) { params.erase("page_size"); }));
   CHECK(caught([](HostTensors& in, Params&) { in.erase("lengths"); }));
   CHECK(caught([](HostTensors& in, Params&) { in.erase("starts"); }));
+  CHECK(caught([](HostTensors& in, Params&) {  // the rows of the table in their order
+    for (int64_t b = 0; in.contains("table_row") && b < in["table_row"].size(); ++b) {
+      in["table_row"].set_value(b, static_cast<double>(b % in["page_table"].shape()[0]));
+    }
+  }));
   CHECK(caught([](HostTensors& in, Params&) {  // lengths are counts
     if (!in.contains("lengths") || !in.contains("starts")) return;
     for (int64_t b = 0; b < in["lengths"].size(); ++b) {

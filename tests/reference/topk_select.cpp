@@ -44,7 +44,10 @@ int64_t location(const HostTensors& in, int64_t row, int64_t raw, int64_t page_s
   if (found == in.end()) return raw;
   const int64_t pages = found->second.shape()[1], column = raw / page_size;
   if (column >= pages) return -1;
-  const int64_t page = integer_at(found->second, row * pages + column);
+  const auto rows = in.find("table_row");
+  const int64_t of_table = rows == in.end() ? row : integer_at(rows->second, row);
+  if (of_table < 0 || of_table >= found->second.shape()[0]) return -1;
+  const int64_t page = integer_at(found->second, of_table * pages + column);
   const int64_t location = page * page_size + raw % page_size;
   return page < 0 || location > std::numeric_limits<int32_t>::max() ? -1 : location;
 }

@@ -18,7 +18,8 @@ struct SelectOptions {
 ///   scores       f32 or bf16 [B, L]
 ///   lengths      i32 [B], the ends; none: L
 ///   starts       i32 [B]; none: 0
-///   page_table   i32 [B, Q]; none: indices are columns
+///   page_table   i32 [R, Q]; none: indices are columns
+///   table_row    i32 [B], the row of page_table; none: that of the scores
 ///   returns      indices, and raw_indices and values if asked for
 test::HostTensors topk_select(const test::HostTensors& in, const SelectOptions& options);
 

@@ -38,7 +38,7 @@ struct SelectSpec {
   bool takes_last;       // of maxima: the last block and no other
   bool has_out_table;    // page_table is the argument out_page_table
   bool has_known_range;  // another kernel reports starts and lengths out of range
-  uint8_t reserved[1] = {};
+  bool has_table_rows;   // table_row says which row of the table a row has
 
   /// Columns that a thread loads at once.
   int64_t vector() const { return from == SelectFrom::maxima ? 1 : 16 / score_bytes; }
@@ -57,7 +57,7 @@ struct SelectSpec {
 
 /// Tensors: scores f32 or bf16 [rows, cols], row stride scores_stride; lengths and starts i32 [rows];
 /// page_table i32 [rows, pages], row stride page_table_stride; indices, raw_indices i32 [rows, topk];
-/// values as scores [rows, topk]. Scalars, with pages: page_shift, log2 of the page size, and rows_of_table, the rows that
+/// values as scores [rows, topk]; table_row i32 [rows]. Scalars, with pages: page_shift, log2 of the page size, and rows_of_table, the rows that
 /// share a row of the table. Of maxima: indices i32 [rows, outputs()]. Of blocks: blocks i32 [rows, blocks_of_row]; only
 /// columns above -inf are chosen.
 ir::Kernel build_select(const SelectSpec& s);

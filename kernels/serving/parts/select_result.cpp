@@ -191,9 +191,16 @@ void SelectResult::write(const Value& place, const Value& column) {
     auto page_column = k_.let("page_column", raw >> *page_shift_);
     auto exists = k_.let("page_exists", page_column < *pages_);
     k_.report_unless(exists, s_.has_out_table ? kNoOutPage : kNoPage);
+    Value of_table = row_ / *rows_of_table_;
+    if (table_row_) {
+      Value given = (*table_row_)(row_);
+      auto has_table = k_.let("has_table", given >= 0 && given < *tables_);
+      k_.report_unless(has_table, out_of_range("table_row"));
+      of_table = given, exists = exists && has_table;
+    }
     index = i32(-1);
     k_.if_(exists, [&] {
-      auto page = k_.let("page", (*page_table_)(row_ / *rows_of_table_, page_column).unchecked());
+      auto page = k_.let("page", (*page_table_)(of_table, page_column).unchecked());
       auto inside = raw - (page_column << *page_shift_);
       auto fits = k_.let("page_fits", page <= (i32(INT32_MAX) >> *page_shift_));
       k_.report_unless(fits, out_of_range(s_.has_out_table ? "out_page_table" : "page_table"));

@@ -37,9 +37,13 @@ void SelectRow::declare() {
   if (s_.has_starts) starts_ = k_.input("starts", DType::i32, {*rows_}, {.align = 4});
   if (s_.has_pages) {
     pages_ = k_.dim("pages");
-    auto tables = k_.dim("tables"), stride_of_table = k_.stride("page_table_stride");
-    page_table_ = k_.input("page_table", DType::i32, {tables, *pages_},
+    tables_ = k_.dim("tables");
+    auto stride_of_table = k_.stride("page_table_stride");
+    page_table_ = k_.input("page_table", DType::i32, {*tables_, *pages_},
                            {.strides = {stride_of_table, 1}, .align = 4});
+    if (s_.has_table_rows) {
+      table_row_ = k_.input("table_row", DType::i32, {*rows_}, {.align = 4});
+    }
   }
   if (s_.from == SelectFrom::blocks) {
     if (s_.is_relative) k_start_ = k_.input("k_start", DType::i32, {*rows_}, {.align = 4});

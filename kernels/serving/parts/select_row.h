@@ -32,9 +32,9 @@ class SelectRow {
   const DType dtype_;
   const int64_t vector_;
   dsl::Builder k_;
-  std::optional<dsl::Value> rows_, cols_, pages_, page_shift_, rows_of_table_;
+  std::optional<dsl::Value> rows_, cols_, pages_, page_shift_, rows_of_table_, tables_;
   std::optional<dsl::Ref> scores_, lengths_, starts_, page_table_, indices_, raw_indices_, values_,
-      blocks_, k_start_;
+      blocks_, k_start_, table_row_;
   dsl::Value row_, rank_, lane_, start_, end_;
   dsl::Value last_block_;                       // of maxima; -1: there is none
   dsl::Value first_key_;                        // of blocks, relative: the key that counts as 0

@@ -67,15 +67,17 @@ std::vector<int64_t> chosen_columns(const Call& c, int64_t row, int64_t start, i
 void require_pages(const Call& c, int64_t row, int64_t start, int64_t end) {
   const TensorView& table = c.given("page_table");
   if (!c.has("page_table") || !values_are_checked(table)) return;
+  const bool has_rows = c.find("table_row").has_value() && c.has("table_row");
+  const int64_t of_table = has_rows ? integer_at(c.given("table_row"), row) : row;
   const int64_t size = c["page_size"], most = INT32_MAX / size, pages = c["Q"];
   for (const int64_t column : chosen_columns(c, row, start, end)) {
     const int64_t raw = c.flag("relative") ? column - start : column;
     c.need(raw / size < pages, "page_table", kNoPage, "a page of column " + std::to_string(raw),
            std::to_string(pages) + " columns");
-    const int64_t page = integer_at(table, row * pages + raw / size);
+    const int64_t page = integer_at(table, of_table * pages + raw / size);
     c.need(page <= most, "page_table", out_of_range("page_table"),
            "at most " + std::to_string(most) + ", or -1",
-           std::to_string(page) + " at " + to_string(Dims{row, raw / size}));
+           std::to_string(page) + " at " + to_string(Dims{of_table, raw / size}));
   }
 }
 
@@ -91,6 +93,8 @@ void require_page_size(const Call& c) {
 void require_ranges(const Call& c) {
   const int64_t columns = c["L"];
   if (c.has("plan")) require_plan(c);
+  if (c.has("table_row"))
+    require_values(c.check(), "table_row", c.given("table_row"), 0, c["R"] - 1);
   if (c.has("lengths")) require_values(c.check(), "lengths", c.given("lengths"), 0, columns);
   if (!values_are_checked(c.given("scores"))) return;
   for (int64_t b = 0; b < c["B"]; ++b) {

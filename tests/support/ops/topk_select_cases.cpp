@@ -158,6 +158,13 @@ void add_options(std::vector<OpCase>& cases) {
   for (int64_t i = 0; i < 9; ++i)
     ragged.inputs["page_table"].set_value(i, static_cast<double>(i * 3 - 2));
   cases.push_back(ragged);
+  OpCase shared = ragged;
+  shared.inputs["page_table"] = pages_of({3, 1}, 11);
+  shared.inputs["table_row"] = integers({2, 0, 0, 1, 2, 2, 1, 0, 1});
+  cases.push_back(shared);
+  shared.inputs["table_row"] = integers({2, 0, -1, 1, 3, 2, 2147483647, 0, 1});
+  shared.label += ", table rows out of range";
+  cases.push_back(std::move(shared));
   ragged.inputs["plan"] = tensor_by(DType::i32, {10, 2}, [](int64_t i) {
     return i == 0 ? 32768 : i == 1 ? 0 : -1;
   });
