@@ -2053,6 +2053,23 @@ void slot_plan(const SlotPlan& call, Stream stream) {
           stream);
 }
 
+void serving_plan(const ServingPlan& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(serving_plan_op));
+  call_op(op,
+          {{"row_start", call.row_start},
+           {"start", call.start},
+           {"page_table", call.page_table},
+           {"row_request", call.row_request},
+           {"positions", call.positions},
+           {"entries", call.entries},
+           {"slots", call.slots}},
+          {{"num_rows", call.num_rows},
+           {"ratio", call.ratio},
+           {"second_ratio", call.second_ratio},
+           {"page_size", call.page_size}},
+          stream);
+}
+
 void hisparse_swap_in(const HisparseSwapIn& call, Stream stream) {
   static const OpInfo& op = table_of(parsed(hisparse_swap_in_op));
   call_op(op,

@@ -2930,6 +2930,40 @@ struct SlotPlan {
 };
 TESSERA_API void slot_plan(const SlotPlan& call, Stream stream);
 
+/// requests, positions, entries and slots of the rows of a step
+///
+///   row_start       i32 [B+1]               # rows of the new tokens of each request, ascending
+///   start?          i32 [B]                 # its tokens before the call; none: 0
+///   page_table?     i32 [B, Q] rows         # of its own tokens; negative: no page
+///   -> row_request  i32 [num_rows]          # -1: padding
+///   -> positions    i32 [num_rows]          # -1: padding
+///   -> entries      i32 [2, num_rows]       # of the caches of both ratios, as lengths of the indexer and topk_select
+///   -> slots?       i32 [num_rows]          iff page_table  # -1: none
+///   param  num_rows int >= 0
+///   param  ratio int = 4
+///   param  second_ratio int = 128
+///   param  page_size int = 64
+///   need   1 <= ratio <= 2147483647
+///   need   1 <= second_ratio <= 2147483647
+///   need   1 <= page_size <= 1073741824
+///   need   Q >= 1 if page_table on page_table "argument 'page_table' has no columns"
+///   limit  B <= 2130706430
+///   limit  num_rows <= 1065353215
+struct ServingPlan {
+  TensorView row_start = {};
+  TensorView start = {};
+  TensorView page_table = {};
+  TensorView row_request = {};
+  TensorView positions = {};
+  TensorView entries = {};
+  TensorView slots = {};
+  std::optional<int64_t> num_rows = {};  // must be given
+  int64_t ratio = 4;
+  int64_t second_ratio = 128;
+  int64_t page_size = 64;
+};
+TESSERA_API void serving_plan(const ServingPlan& call, Stream stream);
+
 /// places of wanted tokens in a cache on the device, whose missing rows come from the host
 ///
 ///   tokens               i32 [B, n, k]           # -1: none

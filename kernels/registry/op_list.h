@@ -107,6 +107,7 @@ OP(swiglu_bwd);
 OP(gather_pages);
 OP(paged_lengths);
 OP(slot_plan);
+OP(serving_plan);
 OP(hisparse_swap_in);
 OP(hisparse_replay);
 OP(hisparse_backup);

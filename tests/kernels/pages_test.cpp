@@ -45,6 +45,10 @@ TEST_CASE("slot_plan equals its reference on the executor", "[slot_plan]") {
   check_cases("slot_plan", slot_plan_cases());
 }
 
+TEST_CASE("serving_plan equals its reference on the executor", "[serving_plan]") {
+  check_cases("serving_plan", serving_plan_cases());
+}
+
 TEST_CASE("the tests of paged caches catch every mutant", "[gather_pages][slot_plan][mutants]") {
   const auto caught = [&](const std::string& op, const std::vector<OpCase>& cases,
                           const Mistake& mistake) {
@@ -72,6 +76,15 @@ TEST_CASE("the tests of paged caches catch every mutant", "[gather_pages][slot_p
     CHECK(caught("slot_plan", plans, [=](HostTensors&, Params& params) {
       params[std::string(pool) + "_page_size"] = int64_t{3};
     }));
+  }
+  const auto steps = serving_plan_cases();
+  CHECK_FALSE(caught("serving_plan", steps, [](HostTensors&, Params&) {}));
+  CHECK(caught("serving_plan", steps, moved("start", 1)));
+  CHECK(caught("serving_plan", steps, moved("row_start", -1)));
+  CHECK(caught("serving_plan", steps, moved("page_table", 1)));
+  for (const char* size : {"ratio", "second_ratio", "page_size"}) {
+    CHECK(caught("serving_plan", steps,
+                 [=](HostTensors&, Params& params) { params[size] = int64_t{5}; }));
   }
   CHECK(is_caught("paged_lengths", lengths,
                   spoiled("paged_lengths", [](const HostTensors&, HostTensors& out) {

@@ -67,4 +67,33 @@ HostTensors slot_plan(const HostTensors& tensors, const PageSizes& sizes) {
   return result;
 }
 
+HostTensors serving_plan(const HostTensors& tensors, const StepSizes& sizes) {
+  const HostTensor& row_start = tensors.at("row_start");
+  HostTensor requests(DType::i32, {sizes.rows}), positions(DType::i32, {sizes.rows});
+  HostTensor entries(DType::i32, {2, sizes.rows}), slots(DType::i32, {sizes.rows});
+  for (int64_t row = 0; row < sizes.rows; ++row) {
+    set(requests, row, -1), set(positions, row, -1), set(slots, row, -1);
+    set(entries, row, 0), set(entries, sizes.rows + row, 0);
+  }
+  const auto pages = tensors.find("page_table"), start = tensors.find("start");
+  for (int64_t b = 0; b + 1 < row_start.size(); ++b) {
+    const int64_t first = integer_at(row_start, b), last = integer_at(row_start, b + 1);
+    const int64_t before = start == tensors.end() ? 0 : integer_at(start->second, b);
+    if (first < 0 || last > sizes.rows || before < 0 || before + last - first > INT32_MAX) continue;
+    for (int64_t row = first; row < last; ++row) {
+      const int64_t position = before + row - first;
+      set(requests, row, b), set(positions, row, position);
+      set(entries, row, (position + 1) / sizes.ratio);
+      set(entries, sizes.rows + row, (position + 1) / sizes.second_ratio);
+      if (pages == tensors.end()) continue;
+      set(slots, row, slot_of(pages->second, b, position, sizes.page_size));
+    }
+  }
+  HostTensors result;
+  result["row_request"] = std::move(requests), result["positions"] = std::move(positions);
+  result["entries"] = std::move(entries);
+  if (pages != tensors.end()) result["slots"] = std::move(slots);
+  return result;
+}
+
 }  // namespace tessera::reference

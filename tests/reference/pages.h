@@ -21,4 +21,13 @@ struct PageSizes {
 /// p % 4 = 3 and c128_slot of p / 128 where p % 128 = 127, of the pools whose pages are given; else -1.
 test::HostTensors slot_plan(const test::HostTensors& tensors, const PageSizes& sizes);
 
+struct StepSizes {
+  int64_t rows = 0, ratio = 4, second_ratio = 128, page_size = 64;
+};
+
+/// Request by request: the rows row_start[b] .. row_start[b + 1] - 1 at positions from start[b], or 0, on; entries that they
+/// see, (p + 1) / ratio for both ratios; slots by page_table, if given. Rows of no request, and of one whose rows or positions
+/// are out of range, have -1 and no entries.
+test::HostTensors serving_plan(const test::HostTensors& tensors, const StepSizes& sizes);
+
 }  // namespace tessera::reference

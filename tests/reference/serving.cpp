@@ -179,6 +179,16 @@ Runner pages_runner(const std::string& op) {
                            param<int64_t>(params, "page_size", 1));
     };
   }
+  if (op == "serving_plan") {
+    return [](const HostTensors& in, const Params& params) {
+      StepSizes sizes;
+      sizes.rows = param<int64_t>(params, "num_rows", 0);
+      sizes.ratio = param<int64_t>(params, "ratio", 4);
+      sizes.second_ratio = param<int64_t>(params, "second_ratio", 128);
+      sizes.page_size = param<int64_t>(params, "page_size", 64);
+      return serving_plan(in, sizes);
+    };
+  }
   if (op != "slot_plan") return nullptr;
   return [](const HostTensors& in, const Params& params) {
     PageSizes sizes;

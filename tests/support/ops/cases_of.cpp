@@ -120,6 +120,7 @@ const std::map<std::string, std::vector<OpCase> (*)()> kCases = {
     {"gather_pages", gather_pages_cases},
     {"paged_lengths", paged_lengths_cases},
     {"slot_plan", slot_plan_cases},
+    {"serving_plan", serving_plan_cases},
     {"hisparse_swap_in", hisparse_swap_in_cases},
     {"hisparse_replay", hisparse_replay_cases},
     {"hisparse_backup", hisparse_backup_cases},

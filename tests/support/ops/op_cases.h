@@ -153,6 +153,7 @@ std::vector<OpCase> swiglu_bwd_cases();
 std::vector<OpCase> gather_pages_cases();
 std::vector<OpCase> paged_lengths_cases();
 std::vector<OpCase> slot_plan_cases();
+std::vector<OpCase> serving_plan_cases();
 /// Short and long requests, hits and misses, repeats over steps, more tokens than slots, no entries, states
 /// and values out of range.
 std::vector<OpCase> hisparse_swap_in_cases();

@@ -117,4 +117,46 @@ std::vector<OpCase> slot_plan_cases() {
   return cases;
 }
 
+std::vector<OpCase> serving_plan_cases() {
+  const auto step = [](const std::vector<double>& row_start, int64_t rows) {
+    OpCase test;
+    const auto batch = std::ssize(row_start) - 1;
+    test.label = fmt::format("B={} num_rows={}", batch, rows);
+    test.inputs["row_start"] = tensor_of(DType::i32, {batch + 1}, row_start);
+    test.params["num_rows"] = rows;
+    return test;
+  };
+  const auto with_pages = [](OpCase test, int64_t columns, int64_t page_size) {
+    const int64_t batch = test.inputs["row_start"].size() - 1;
+    test.inputs["start"] = random_ids({batch}, 0, columns * page_size / 2, 81);
+    test.inputs["page_table"] = random_ids({batch, columns}, -2, 900, 82);
+    test.params["page_size"] = page_size;
+    test.label += fmt::format(" pages of {}", page_size);
+    return test;
+  };
+  std::vector<OpCase> cases = {step({0}, 200), step({0, 0}, 0), step({0, 1}, 1),
+                               step({0, 0, 7, 7, 7, 130, 131, 131}, 150), step({3, 5}, 9)};
+  for (const int64_t page_size : {1, 7, 64}) {
+    cases.push_back(with_pages(step({0, 0, 7, 7, 7, 60, 61, 61}, 64), 200, page_size));
+  }
+  cases.push_back(with_pages(step({0}, 5), 3, 64));
+  OpCase test = with_pages(step({0, 4, 9, 12}, 12), 40, 16);
+  cases.push_back(strided(test, "page_table", {48, 1}));
+  test.params["ratio"] = int64_t{1}, test.params["second_ratio"] = int64_t{3};
+  test.label += " other ratios";
+  cases.push_back(test);
+  std::vector<double> of_many;
+  for (int64_t b = 0; b <= 300; ++b) of_many.push_back(static_cast<double>(b * 2 - b % 3 % 2));
+  cases.push_back(step(of_many, 640));
+  test = with_pages(step({0, 4, 9, 12}, 12), 40, 16);
+  test.inputs["start"] = tensor_of(DType::i32, {3}, {2147483643, -1, 2147483647});
+  test.label += " starts out of range, positions without a page";
+  cases.push_back(test);
+  test.inputs["start"] = tensor_of(DType::i32, {3}, {0, 3, 639});
+  test.inputs["row_start"] = tensor_of(DType::i32, {4}, {-2, 2, 9, 14});
+  test.label += ", rows out of range";
+  cases.push_back(std::move(test));
+  return cases;
+}
+
 }  // namespace tessera::test

@@ -162,6 +162,16 @@ PromiseCase length(const std::string& label, double value, const std::string& re
           refusal};
 }
 
+PromiseCase step(const std::string& label, double start, double last, const std::string& refusal) {
+  return {label,
+          "serving_plan",
+          {{"row_start", tensor_of(DType::i32, {3}, {0, 2, last})},
+           {"start", tensor_of(DType::i32, {2}, {0, start})},
+           {"page_table", tensor_of(DType::i32, {2, 2}, {3, -1, 5, 536870912})}},
+          {{"num_rows", int64_t{5}}, {"page_size", int64_t{4}}},
+          refusal};
+}
+
 struct Ranges {
   double start = 0, end = 4;
 };
@@ -449,6 +459,27 @@ std::vector<PromiseCase> other_promise_cases() {
             "tessera: slot_plan: argument 'positions' has a value out of range\n"
             "  expected  at most 3\n"
             "  got       7 at [1]"),
+      step("rows and positions in range", 1, 5, ""),
+      step("rows that descend", 1, 1,
+           "tessera: serving_plan: argument 'row_start' has a value out of range\n"
+           "  expected  2 .. 5\n"
+           "  got       1 at [2]"),
+      step("more rows than there are", 1, 6,
+           "tessera: serving_plan: argument 'row_start' has a value out of range\n"
+           "  expected  2 .. 5\n"
+           "  got       6 at [2]"),
+      step("a start below 0", -1, 5,
+           "tessera: serving_plan: argument 'start' has a value out of range\n"
+           "  expected  0 .. 2147483644\n"
+           "  got       -1 at [1]"),
+      step("a position without a page", 8, 5,
+           "tessera: serving_plan: argument 'start' has a value out of range\n"
+           "  expected  at most 7\n"
+           "  got       8 at [1]"),
+      step("a page whose slots 32 bits do not hold", 4, 5,
+           "tessera: serving_plan: argument 'page_table' has a value out of range\n"
+           "  expected  at most 536870911, or -1\n"
+           "  got       536870912 at [1, 1]"),
       length("a length below 0", -1,
              "tessera: paged_lengths: argument 'lengths' has a value out of range\n"
              "  expected  0 .. 2147483647\n"
