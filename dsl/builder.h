@@ -60,7 +60,8 @@ struct CopyOptions {
   Arg outside = 0;  // a constant of the target's dtype; reads outside a global tensor give it
   /// Carries out a copy that a pipelined loop issues ahead or that fills a ring, or one from a shared tile to a tensor.
   /// Engine::tensor, from sm_90 on, fails with COPY_ENGINE where a tensor copy is impossible, and names the first
-  /// condition. A tile of more than 256 columns goes in panels: a multiple of 8 rows of a multiple of 32 bytes.
+  /// condition. A tile of more than 256 columns goes in panels: a multiple of 8 rows of a multiple of 32 bytes. Several
+  /// copies may fill a tile: each a multiple of 8 rows, from a constant multiple of 8 on.
   ir::Engine engine = ir::Engine::automatic;
   /// For a tensor copy that fills a ring, in a launch with clusters: each block copies a part of the tile into all
   /// blocks. Where the tile is not provably the same, Multicast::required vouches for it (the executor traps:

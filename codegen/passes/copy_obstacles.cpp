@@ -132,9 +132,12 @@ class ObstacleFinder {
       const ir::Expr& extent = sides_.tile.extents[d];
       if (is_version && !extent && facts_.in_block.is_common(sides_.tile.offsets[d])) continue;
       const int64_t copied = extent ? extent->integer : 1;
-      if (copied != tile_.shape[d]->integer || !ir::is_constant(sides_.tile.offsets[d], 0)) {
-        return {"a whole shared tile", fmt::format("a part of '{}'", tile_.name),
-                "declare a shared tile for each part"};
+      const bool is_whole =
+          copied == tile_.shape[d]->integer && ir::is_constant(sides_.tile.offsets[d], 0);
+      if (!is_whole && !is_run_of_rows(d)) {
+        return {sides_.stores ? "a whole shared tile"
+                              : "a whole shared tile, or rows of it in constant multiples of 8",
+                fmt::format("a part of '{}'", tile_.name), "declare a shared tile for each part"};
       }
     }
     for (const ir::Region* region : {&sides_.tensor, &sides_.tile}) {
@@ -143,6 +146,18 @@ class ObstacleFinder {
               "copy without .transposed, and transpose the tile where it is used"};
     }
     return {};
+  }
+
+  /// True if the part of the tile along dimension d is rows that begin and end with a swizzle pattern.
+  bool is_run_of_rows(size_t d) const {
+    const ir::Expr &first = sides_.tile.offsets[d], &extent = sides_.tile.extents[d];
+    const bool is_first_dimension = static_cast<int>(d) == tile_.num_version_dims;
+    if (sides_.stores || !is_first_dimension || d + 1 == tile_.shape.size()) return false;
+    int64_t rows = 1;  // of one index
+    for (size_t i = d + 1; i + 1 < tile_.shape.size(); ++i) rows *= tile_.shape[i]->integer;
+    const int64_t copied = extent ? extent->integer : 1;
+    return ir::is_constant(first) && first->integer * rows % kPatternRows == 0 &&
+           copied * rows % kPatternRows == 0;
   }
 
   Obstacle of_extents() const {

@@ -242,8 +242,8 @@ TEST_CASE("Engine::tensor names the first condition that is not proved, and its 
           "leave out .outside, or copy by pieces: Engine::pieces");
   refused({.is_optional = true}, "a tensor that is always given", "an optional one",
           "declare it without .optional, or copy by pieces: Engine::pieces");
-  refused({.is_part = true}, "a whole shared tile", "a part of 'tile'",
-          "declare a shared tile for each part");
+  refused({.is_part = true}, "a whole shared tile, or rows of it in constant multiples of 8",
+          "a part of 'tile'", "declare a shared tile for each part");
   refused({.tile = DType::f32}, "a tile of bf16", "f32",
           "declare the tile as bf16 and convert its elements where they are read");
   refused({.hint = ir::CacheHint::evict_first}, "no hint for the caches", "evict_first",
@@ -318,4 +318,42 @@ TEST_CASE("a tensor copy fills a tile with an extent of 1", "[language]") {
                const int64_t slab = i / 1024, row = i / 64 % 16 + 3;
                return row < 17 ? in.value((slab * 17 + row) * 64 + i % 64) : 0.0;
              }));
+}
+
+TEST_CASE("tensor copies fill a tile of a ring by runs of its rows", "[language]") {
+  for (const int64_t columns : {64, 128, 320}) {
+    CAPTURE(columns);
+    Builder k("runs");
+    auto rows = k.dim("rows"), width = k.dim("width", {.multiple_of = 8});
+    auto x = k.input("x", DType::bf16, {rows, width});
+    auto y = k.output("y", DType::bf16, {2, 32, columns});
+    k.launch({1}, {.threads = 64});
+    auto ring = k.ring({.stages = 2});
+    auto tile = ring.shared(DType::bf16, {32, columns}, "tile");
+    const auto load = [&] {
+      k.serial(0, 2, [&](Value i) {
+        ring.fill([&] {  // 24 rows from 3 on, and 8 rows from 40 on, some outside
+          k.copy(x.tile({i + 3, 0}, {24, columns}), tile.tile({0, 0}, {24, columns}),
+                 {.engine = ir::Engine::tensor});
+          k.copy(x.tile({i + 40, 0}, {8, columns}), tile.tile({24, 0}, {8, columns}),
+                 {.engine = ir::Engine::tensor});
+        });
+      });
+    };
+    const auto store = [&] {
+      k.serial(0, 2, [&](Value i) { ring.take([&] { k.copy(tile, y(i)); }); });
+    };
+    k.roles(
+        {{.name = "load", .warps = 1, .body = load}, {.name = "store", .warps = 1, .body = store}});
+    const ir::Kernel kernel = k.finish();
+    CHECK(count_in<codegen::TensorCopy>(kernel) > 0);
+    const HostTensor in = tensor_by(DType::bf16, {45, columns}, [](int64_t i) { return i % 251; });
+    HostTensor out(DType::bf16, {2, 32, columns});
+    run_kernel(kernel, {&in, &out});
+    CHECK_THAT(out, HasValues([&](int64_t i) {
+                 const int64_t r = i / columns % 32, turn = i / columns / 32;
+                 const int64_t row = turn + (r < 24 ? r + 3 : r + 16);
+                 return row < 45 ? in.value(row * columns + i % columns) : 0.0;
+               }));
+  }
 }
