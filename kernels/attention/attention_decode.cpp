@@ -41,6 +41,7 @@ int64_t registers_of(const DecodeSpec& s) {
 }
 
 constexpr int32_t kMostStages = 6;
+constexpr int32_t kLeastBox = 16;  // rows of a tensor copy
 /// Items of work that leave multiprocessors without any: then the time of an item counts, else that of all.
 constexpr int64_t kFewItems = 128;
 
@@ -70,9 +71,16 @@ void choose_tile(DecodeSpec& s, int64_t rows, int64_t requests_and_heads, int64_
   const int64_t items = requests_and_heads * ((rows + 15) / 16);
   of_size(4, 2);
   if (items > kFewItems && fit_stages(s, 2, 1, limit)) return;
-  // Each of eight warps takes columns of values: 8 or more.
-  if (s.value_width % 64 == 0) of_size(8, 4);
+  // Each of eight warps takes columns of values: 8 or more, of codes 16.
+  if (s.value_width % (s.is_e4m3 != 0 ? 128 : 64) == 0) of_size(8, 4);
   fit_stages(s, 1, 1, limit);
+}
+
+/// True if tensor copies can load whole pages of both caches: 16-byte strides, rows that a swizzle fits.
+bool fits_engine(const DecodeSpec& s, Device device) {
+  const int32_t vector = s.is_e4m3 != 0 ? 16 : 8;
+  return jit::has_wgmma(device) && s.page_size >= kLeastBox && s.k_vector == vector &&
+         s.v_vector == vector && s.width == s.value_width && s.width % 64 == 0;
 }
 
 int64_t part_count(const Call& c) {
@@ -104,6 +112,9 @@ void launches(const Call& c, Launches& go) {
   s.page_size = is_usual ? c.i32("ps") : 0;
   choose_tile(s, c["n"] * (c["h"] / c["g"]), c["B"] * c["g"] * part_count(c),
               jit::shared_memory_limit(c.device()));
+  // Two blocks at once hide the loads of 16-bit rows, and tensor copies cost them 2 %.
+  const bool is_alone = s.blocks_per_sm == 1;
+  s.by_engine = fits_engine(s, c.device()) && (is_alone || s.is_e4m3 != 0) ? 1 : 0;
   Args args{.tensors = {{"q", q}, {"k_cache", k}, {"v_cache", v}},
             .scalars = {{"c", attention::factor_of(c)},
                         {"cap", softcap > 0 ? attention::scale_of(c) / softcap : 0.0},

@@ -153,6 +153,9 @@ TEST_CASE("attention_decode has the bits of its definition, whatever tile and ta
     CHECK(same_bits(want, run_kernels(in, tile_of(16, 2, 8), "sm_90a")));
     CHECK(same_bits(want, run_kernels(in, tile_of(32, 3, 8, 0), "sm_90a")));
     CHECK(same_bits(want, run_kernels(in, tile_of(64, 1, 8), "sm_90a")));
+    DecodeSpec by_engine = tile_of(16, 2, 4);
+    by_engine.by_engine = 1;
+    CHECK(same_bits(want, run_kernels(in, by_engine, "sm_90a")));
   }
   const HostTensors wide = normal_paged("", {1, 2, 1, 256, 256, 16, {150}}).inputs;
   CHECK(same_bits(reference::attention_decode(wide, params),
@@ -161,9 +164,13 @@ TEST_CASE("attention_decode has the bits of its definition, whatever tile and ta
   CHECK(same_bits(
       reference::attention_decode(window, {{"split_len", kPart}, {"window_left", int64_t{150}}}),
       run_kernels(window, tile_of(16, 1, 8), "sm_90a", 150)));
-  const HostTensors codes = normal_paged("", {1, 4, 2, 64, 64, 16, {150}}, {}, DType::e4m3).inputs;
-  CHECK(same_bits(reference::attention_decode(codes, params),
-                  run_kernels(codes, tile_of(16, 1, 8), "sm_90a")));
+  for (const int64_t width : {64, 128}) {
+    const PagedSize size{1, 4, 2, width, width, 16, {150}};
+    const HostTensors codes = normal_paged("", size, {}, DType::e4m3).inputs;
+    const HostTensors of_codes = reference::attention_decode(codes, params);
+    CHECK(same_bits(of_codes, run_kernels(codes, tile_of(16, 1, width == 64 ? 4 : 8), "sm_90a")));
+    CHECK(same_bits(of_codes, run_kernels(codes, tile_of(32, 2, 8), "sm_90a")));
+  }
 }
 
 TEST_CASE("attention_decode gives the last rows of a causal attention_fwd to the bit (A27)",

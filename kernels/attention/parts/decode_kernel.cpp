@@ -3,24 +3,31 @@
 // Blocks walk items of work: a part of one request for one tile of rows and one head of keys (paged_items.h). A request
 // with one part is finished here; parts of others go to memory, and the second kernel joins them from left to right.
 //
-// Some warps load, others multiply. Those that load look up pages key by key, walk the same items ahead of the others, and
-// fill a ring of tiles, of keys and of values in turn. Pages that do not exist make their keys invisible, which a note
-// in the ring says; rows behind the request's end are zeros, whatever its pages hold.
+// Some warps load, others multiply. Those that load walk the same items ahead of the others, and fill a ring of tiles, of
+// keys and of values in turn: page by page by tensor copies where that is faster and a block ends before the request
+// does, else row by row, with a look at the page of each key. Pages that do not exist make their keys invisible, which a
+// note in the ring says; rows behind the request's end are zeros, whatever its pages hold.
 //
 // The warps that multiply share the keys of a block for the scores, and the columns of values for p v; with 32 rows or
 // more two warps share the rows too. Between the two products scores pass through shared memory: a warp takes whole
 // rows, and lane (u, w) the keys j of class (j mod 8 = u, j div 16 mod 4 = w), so a class is one register.
 //
+// Codes of e4m3 are decoded where the products take their right operand, in registers (decode_codes.h). A thread takes four
+// adjacent codes of a key for the scores, so columns of q lie in that order; for p v it takes four adjacent columns of
+// four keys, so columns of `o` are permuted until they are written.
+//
 // Bound         bytes of keys and values. 64 keys of 128: 128 mma.sync, about 210 clocks of an SM, beside 1800 for
 //               the bytes (900 for e4m3) at 4.2 TB/s.
 // Measured      One H200, us (FlashAttention-3 on the same card in a call of that hour): 32 requests of 4096 keys, 32 / 8
 //               heads of 128, pages of 64 142 (147), of 16 146 (149), 4 tokens 159 (149); 128 of 8192, 64 / 8 heads
-//               1062 (1007); 256 of 1024 266 (304); one request, 32 / 4 heads, 1 K and 8 K keys 21 (17), 25 (21); 64
-//               requests with a window of 128 15 (30). e4m3 is bound by the warps that multiply, which widen codes
-//               through shared memory: 42 % of the copy rate.
+//               1062 (1007); 256 of 1024 266 (304); 64 requests with a window of 128 15 (30). Interleaved calls, one request,
+//               32 / 4 heads, by events: 1 K and 8 K keys 17.0 and 27.4 with tensor copies, 24.4 and 33.1 row by row.
 // Lost          loads by the warps that multiply, eight of them: 150 in place of 142. One block of eight warps and four that load
 //               157 (but 21 in place of 30 for one request, so few items take it), one warp that loads 173, three
-//               blocks with one stage 178. Looking up pages in the warps that multiply: e4m3 208 in place of 191.
+//               blocks with one stage 178. Looking up pages in the warps that multiply: e4m3 208 in place of 191. Tensor
+//               copies where two blocks run at once: 152 in place of 148, 271 in place of 266, one warp that loads the same.
+//               e4m3, 32 requests of 32768 keys: codes widened through shared memory 169; converted in registers, from a
+//               tile without a swizzle, 163, in three blocks 170.
 #include "kernels/attention/parts/decode_kernel.h"
 
 #include <algorithm>
@@ -30,6 +37,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/attention/parts/decode_codes.h"
 #include "kernels/attention/parts/online_softmax.h"
 #include "kernels/attention/parts/paged_items.h"
 #include "kernels/attention/parts/prefix_search.h"
@@ -46,7 +54,8 @@ constexpr auto kI32 = DType::i32;
 constexpr float kLowest = -std::numeric_limits<float>::infinity();
 constexpr float kLargest = std::numeric_limits<float>::max();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-constexpr int64_t kLanesOfW = 8;  // the classes of one w
+constexpr int64_t kLanesOfW = 8;      // the classes of one w
+constexpr int64_t kCodesAtOnce = 16;  // of k, decoded for an instruction
 
 struct DecodeTensors : PagedTensors {
   explicit DecodeTensors(const DecodeSpec& s)
@@ -94,6 +103,43 @@ struct DecodeTensors : PagedTensors {
   std::optional<Value> cap;
 };
 
+/// Loads a block of keys: page by page by tensor copies if the block ends before the request does, else row by row.
+class KeyBlock {
+ public:
+  KeyBlock(DecodeTensors& tensors, const PagedPlace& place, const Value& j)
+      : t_(tensors), place_(place), j_(j) {
+    if (t_.spec.by_engine == 0) return;
+    for (int64_t i = 0; i < t_.spec.keys() / rows_of_box(); ++i) {
+      Value page = t_.table(place_.request, first_key(i) / t_.page_size);
+      pages_.push_back(t_.k.let("page", t_.k.uniform(page)));
+    }
+  }
+
+  void load(const Ref& cache, const Ref& tile) const {
+    const auto by_rows = [&] { load_rows(t_, place_, cache, j_, tile); };
+    if (t_.spec.by_engine == 0) return by_rows();
+    const auto by_pages = [&] {
+      const int64_t rows = rows_of_box(), width = tile.extents()[1];
+      for (size_t i = 0; i < pages_.size(); ++i) {
+        const auto box = static_cast<int64_t>(i);
+        t_.k.copy(cache(pages_[i], dsl::Builder::all, place_.k_head)
+                      .tile({first_key(box) % t_.page_size, 0}, {rows, width}),
+                  tile.tile({box * rows, 0}, {rows, width}), {.engine = ir::Engine::tensor});
+      }
+    };
+    t_.k.if_else(first_key(0) + t_.spec.keys() <= place_.length, by_pages, by_rows);
+  }
+
+ private:
+  int64_t rows_of_box() const { return std::min<int64_t>(t_.spec.page_size, t_.spec.keys()); }
+  Value first_key(int64_t box) const { return j_ * t_.spec.keys() + box * rows_of_box(); }
+
+  DecodeTensors& t_;
+  const PagedPlace& place_;
+  const Value j_;
+  std::vector<Value> pages_;  // of the boxes
+};
+
 /// The tiles of a block, and its work on one item.
 class DecodeItem {
  public:
@@ -127,7 +173,8 @@ class DecodeItem {
         scores_(k_.fragment(kF32, {rows_, keys_}, "scores")),
         o_(k_.fragment(kF32, {rows_, value_width_}, "o")) {
     if (t_.spec.is_e4m3 != 0) {
-      widened_ = k_.shared(t_.dtype(), {keys_, t_.spec.width}, "widened");
+      key_codes_ = k_.fragment(t_.dtype(), {kCodesAtOnce, keys_}, "key_codes");
+      value_codes_ = k_.fragment(t_.dtype(), {kCodesAtOnce, value_width_}, "value_codes");
     }
     k_.fill(p_tile_, dsl::cast(t_.dtype(), 0.0f));
   }
@@ -138,7 +185,11 @@ class DecodeItem {
     scale_keys();
     start(t_.request(request, false));
     const auto place = [&](const Value& i) { return std::vector<Value>{token_(i), head_(i)}; };
-    k_.copy(t_.q(request).rows(rows_, place), q_tile_);
+    if (has_codes()) {
+      load_queries_for_codes(request);
+    } else {
+      k_.copy(t_.q(request).rows(rows_, place), q_tile_);
+    }
     k_.serial(at_.first, at_.end, [&](Value j) { visit(j); });
     finish();
   }
@@ -169,21 +220,102 @@ class DecodeItem {
   }
   Value row_of_warp(const Value& i) const { return i * warps_ + k_.warp(); }
 
-  /// The taken tile in the dtype of q.
-  Ref widened(const Ref& tile) {
-    if (!widened_) return tile;
-    k_.copy(tile, *widened_);
-    return *widened_;
+  bool has_codes() const { return t_.spec.is_e4m3 != 0; }
+  int warp_rows() const { return warps_ == 8 && rows_ >= 32 ? 2 : 1; }
+  dsl::GemmOptions by_columns() const {
+    return {.warp_rows = warp_rows(), .warp_columns = static_cast<int>(warps_) / warp_rows()};
+  }
+
+  /// scores += q k^T of the taken tile.
+  void multiply_keys() {
+    if (!has_codes()) return k_.gemm(q_tile_, k_tile_.transposed(), scores_, by_columns());
+    const CodeWords words(k_, t_.dtype());
+    for (int64_t d = 0; d < t_.spec.width; d += kCodesAtOnce) {
+      k_.parallel({keys_ / 8, 8, 4}, [&](Value tile, Value key_of_tile, Value lane) {
+        // As an expression: the swizzle of the tile is chosen by places that are known.
+        const Value key = tile * 8 + key_of_tile;
+        auto codes = k_.local(DType::e4m3, {1, 4}, "codes");
+        k_.vectorized(4, [&](Value i) { codes(0, i) = k_tile_(key, d + lane * 4 + i); });
+        const Value word = words.word_of(codes, 0, 4);
+        auto values = k_.local(t_.dtype(), {4}, "values");
+        for (int64_t e = 0; e < 4; e += 2) words.decode(word, e, word, e + 1, values, e);
+        words.if_nan({word}, [&] {
+          for (int64_t e = 0; e < 4; ++e) words.mend(word, e, values(e));
+        });
+        k_.unrolled(2, [&](Value half) {
+          k_.unrolled(2, [&](Value i) {
+            (*key_codes_)(half * 8 + lane * 2 + i, key) = values(half * 2 + i);
+          });
+        });
+      });
+      k_.gemm(q_tile_.tile({0, d}, {rows_, kCodesAtOnce}), *key_codes_, scores_, by_columns());
+    }
+  }
+  /// Columns of q in the order in which a thread takes four adjacent codes of a key: column 4 t + e of 16 at 2 t + e of the
+  /// first half for e < 2, of the second half else. The order within an instruction changes no bit.
+  void load_queries_for_codes(const Value& request) {
+    k_.parallel({rows_, t_.spec.width / 2}, [&](Value r, Value pair) {
+      Value token = token_(r), head = head_(r);
+      auto place = k_.let("place_of_pair", pair / 8 * 16 + pair % 2 * 8 + pair % 8 / 2 * 2);
+      k_.vectorized(
+          2, [&](Value i) { q_tile_(r, place + i) = t_.q(request, token, head, pair * 2 + i); });
+    });
+  }
+
+  /// Adjacent columns of values that a thread takes from a row of codes.
+  int64_t columns_at_once() const {
+    return std::min<int64_t>(4, value_width_ * warp_rows() / warps_ / 8);
+  }
+  /// The column of values that column `c` of o has.
+  Value value_column(const Value& c) const {
+    const int64_t at_once = columns_at_once(), of_tiles = 8 * at_once;
+    return c / of_tiles * of_tiles + c % 8 * at_once + c % of_tiles / 8;
+  }
+
+  /// o += p v of the taken tile.
+  void multiply_values() {
+    if (!has_codes()) return k_.gemm(p_tile_, v_tile_, o_, by_columns());
+    const int64_t at_once = columns_at_once(), of_tiles = 8 * at_once;
+    const CodeWords words(k_, t_.dtype());
+    for (int64_t first = 0; first < keys_; first += kCodesAtOnce) {
+      k_.parallel({value_width_ / of_tiles, 8, 4}, [&](Value tiles, Value group, Value lane) {
+        auto codes = k_.local(DType::e4m3, {4, at_once}, "codes");
+        const Value key = lane * 2;
+        std::vector<Value> of_keys;
+        for (int64_t e = 0; e < 4; ++e) {
+          k_.vectorized(at_once, [&](Value i) {
+            codes(e, i) =
+                v_tile_(first + key + (e / 2 * 8 + e % 2), tiles * of_tiles + group * at_once + i);
+          });
+          of_keys.push_back(words.word_of(codes, e, at_once));
+        }
+        auto values = k_.local(t_.dtype(), {at_once * 4}, "values");  // of each column four keys
+        for (int64_t i = 0; i < at_once * 4; i += 2) {
+          words.decode(of_keys[static_cast<size_t>(i % 4)], i / 4,
+                       of_keys[static_cast<size_t>(i % 4 + 1)], i / 4, values, i);
+        }
+        words.if_nan(of_keys, [&] {
+          for (int64_t i = 0; i < at_once * 4; ++i) {
+            words.mend(of_keys[static_cast<size_t>(i % 4)], i / 4, values(i));
+          }
+        });
+        k_.unrolled(2, [&](Value half) {
+          k_.unrolled(at_once, [&](Value column) {
+            k_.unrolled(2, [&](Value i) {
+              (*value_codes_)(half * 8 + key + i, tiles * of_tiles + column * 8 + group) =
+                  values(column * 4 + half * 2 + i);
+            });
+          });
+        });
+      });
+      k_.gemm(p_tile_.tile({0, first}, {rows_, kCodesAtOnce}), *value_codes_, o_, by_columns());
+    }
   }
 
   void visit(const Value& j) {
-    const int warp_rows = warps_ == 8 && rows_ >= 32 ? 2 : 1;
-    const dsl::GemmOptions by_columns = {.warp_rows = warp_rows,
-                                         .warp_columns = static_cast<int>(warps_) / warp_rows};
     ring_.take([&] {
-      const Ref keys = widened(k_tile_);
       k_.fill(scores_, 0.0f);
-      k_.gemm(q_tile_, keys.transposed(), scores_, by_columns);
+      multiply_keys();
       k_.copy(has_page_, is_there_);
     });
     k_.copy(scores_, score_tile_);
@@ -192,7 +324,7 @@ class DecodeItem {
       Value before = o_(r, d);
       o_(r, d) = before * factor_(r);
     });
-    ring_.take([&] { k_.gemm(p_tile_, widened(v_tile_), o_, by_columns); });
+    ring_.take([&] { multiply_values(); });
   }
 
   /// From scores to p, and the sums of rows.
@@ -254,6 +386,7 @@ class DecodeItem {
         Value o = o_(r, d), is_none = empty_(r), factor = factor_(r);
         o_(r, d) = select(is_none == 1, 0.0f, fma(o, factor, 0.0f));
       });
+      if (has_codes()) return write_columns();
       k_.copy(o_, t_.out(at_.request).rows(rows_, [&](const Value& i) {
         return std::vector<Value>{token_(i), head_(i)};
       }));
@@ -263,9 +396,18 @@ class DecodeItem {
       k_.parallel({rows_, value_width_}, [&](Value r, Value d) {
         Value o = o_(r, d);
         auto is_empty = empty_(r) == 1;
-        k_.if_(r < at_.count,
-               [&] { (*t_.parts)(at_.part, row_of_parts(r), d) = select(is_empty, 0.0f, o); });
+        k_.if_(r < at_.count, [&] {
+          (*t_.parts)(at_.part, row_of_parts(r), column_of(d)) = select(is_empty, 0.0f, o);
+        });
       });
+    });
+  }
+  Value column_of(const Value& c) const { return has_codes() ? value_column(c) : c; }
+  void write_columns() {
+    k_.parallel({rows_, value_width_}, [&](Value r, Value c) {
+      Value o = o_(r, c), token = token_(r), head = head_(r);
+      k_.if_(r < at_.count,
+             [&] { t_.out(at_.request, token, head, value_column(c)) = cast(t_.dtype(), o); });
     });
   }
   void finish_row(const Value& r, const Value& sum, const Value& scaled, const Value& is_empty) {
@@ -301,7 +443,7 @@ class DecodeItem {
   const Ref q_tile_, score_tile_, p_tile_, factor_, empty_, is_there_, begin_, end_, token_, head_;
   const Ref top_, scaled_, sum_;  // of the rows of a warp
   const Ref scores_, o_;
-  std::optional<Ref> widened_;
+  std::optional<Ref> key_codes_, value_codes_;  // operands, decoded
   // The item's own:
   Value c_;
   std::optional<Value> cap_, is_sane_;
@@ -314,8 +456,7 @@ int64_t DecodeSpec::shared_bytes() const {
   const auto padded = [](int64_t columns) { return columns % 64 == 0 ? columns : columns + 8; };
   const int64_t element = is_e4m3 != 0 ? 1 : 2, k_width = padded(width);
   const int64_t tiles = keys() * k_width * element * stages;
-  const int64_t widened = is_e4m3 != 0 ? keys() * k_width * 2 : 0;
-  return tiles + widened + rows * (2 * k_width + 6 * keys() + 24) + kRequests * 8 + 2048;
+  return tiles + rows * (2 * k_width + 6 * keys() + 24) + kRequests * 8 + 2048;
 }
 
 ir::Kernel build_decode(const DecodeSpec& spec) {
@@ -345,11 +486,12 @@ ir::Kernel build_decode(const DecodeSpec& spec) {
     each_item(t, false, [&](const Value& request, const Value& item) {
       place.find(request, item);
       k.serial(place.first, place.end, [&](Value j) {
+        const KeyBlock block(t, place, j);
         ring.fill([&] {
-          load_rows(t, place, t.k_cache, j, k_tile);
+          block.load(t.k_cache, k_tile);
           note_pages(t, place, j, has_page);
         });
-        ring.fill([&] { load_rows(t, place, t.v_cache, j, v_tile); });
+        ring.fill([&] { block.load(t.v_cache, v_tile); });
       });
     });
   };

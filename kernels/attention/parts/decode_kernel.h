@@ -22,6 +22,7 @@ struct DecodeSpec {
   int32_t load_warps;     // 1 to 4
   int32_t stages;         // tiles of keys or of values on their way
   int32_t blocks_per_sm;  // that run at once
+  int32_t by_engine;      // 1: whole pages by tensor copies
   int32_t has_moves;  // 1: registers move from the warps that load, a group of four, to the others
 
   /// Keys of a block: a part of the op's definition.

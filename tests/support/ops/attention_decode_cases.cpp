@@ -170,6 +170,11 @@ std::vector<OpCase> attention_decode_cases() {
   cases.push_back(normal_paged("e4m3", {1, 4, 2, 64, 64, 16, {140}}, parts, DType::e4m3));
   cases.push_back(
       normal_paged("e4m3 and cap", {1, 4, 2, 64, 64, 16, {140}}, {{"softcap", 8.0}}, DType::e4m3));
+  cases.push_back(exact("17 rows", {1, 17, 1, 128, 128, 16, {140}}, parts, DType::e4m3));
+  cases.push_back(exact("33 rows", {3, 22, 2, 64, 64, 64, {140}}, parts, DType::e4m3));
+  cases.push_back(
+      exact("pages of seven rows", {2, 4, 2, 128, 128, 7, {150, 20}}, parts, DType::e4m3));
+  cases.push_back(exact("pages longer than a block", {1, 4, 2, 64, 64, 256, {300}}, parts));
   OpCase test = exact("e4m3 with sinks", {1, 4, 2, 64, 64, 16, {140, 9}}, parts, DType::e4m3);
   test.inputs["sink"] = tensor_of(DType::f32, {4}, {0, -kInfinity, 3, 1});
   test.tolerance = Tolerance{0x1p-7, 0x1p-10};
@@ -199,6 +204,12 @@ std::vector<OpCase> attention_decode_cases() {
   test = exact("a key of NaN", {2, 2, 1, 64, 64, 64, {200}}, parts);
   const auto page = static_cast<int64_t>(test.inputs["page_table"].value(3));
   for (int64_t i = 0; i < 64; ++i) test.inputs["k_cache"].set_value((page * 64 + 7) * 64 + i, kNan);
+  cases.push_back(test);
+  test = exact("a code of NaN", {2, 4, 2, 64, 64, 64, {200}}, parts, DType::e4m3);
+  const auto of_code = static_cast<int64_t>(test.inputs["page_table"].value(3));
+  for (const char* name : {"k_cache", "v_cache"}) {
+    test.inputs[name].set_value((of_code * 64 + 7) * 128 + (name[0] == 'k' ? 5 : 64 + 9), kNan);
+  }
   cases.push_back(test);
   test = exact("heads before rows", {1, 4, 2, 64, 64, 16, {140}}, parts);
   for (const char* name : {"k_cache", "v_cache"}) {
