@@ -16,6 +16,7 @@ import tessera  # noqa: E402
 import tessera.functional as F  # noqa: E402
 import tessera.torch  # noqa: E402
 from tessera._overloads import OverloadRules  # noqa: E402
+from moe_training import LAYERS, Fp8Layer, train_beside_f64  # noqa: E402
 from test_torch_registered import OVERLOADS, registered, small_arguments  # noqa: E402
 from torch_cases import cases, close, name_of  # noqa: E402
 from torch_examples import bits, calls, copy_of  # noqa: E402
@@ -45,6 +46,40 @@ def on_gpu(value):
 def test_ten_steps_have_the_loss_curve_of_the_reference():
     got, expected = compare_loss_curves(tokens=4096, hidden=2048, device="cuda")
     print("\nloss  ", *(f"{x:.5f}" for x in got), "\nf64   ", *(f"{x:.5f}" for x in expected))
+
+
+@pytest.mark.parametrize("kind", LAYERS)
+def test_a_layer_of_experts_trains_ten_steps_as_in_f64(kind):
+    got, expected = train_beside_f64(kind, "cuda")
+    print("\nloss  ", *(f"{x:.5f}" for x in got), "\nf64   ", *(f"{x:.5f}" for x in expected))
+
+
+def test_a_step_of_experts_with_static_rows_can_be_captured():
+    layer = Fp8Layer(5, static_rows=True).cuda()
+    random = torch.Generator().manual_seed(3)
+    batches = [torch.randn(24, 256, generator=random).bfloat16().cuda() for _ in range(3)]
+    x = batches[0].clone()
+
+    def step():
+        out, chosen = layer(x)
+        loss = out.float().square().mean() + 1e-2 * layer.gate.balance_loss(chosen)
+        return loss, torch.autograd.grad(loss, list(layer.parameters()))
+
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        step()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = step()
+    for batch in batches:
+        x.copy_(batch)
+        graph.replay()
+        loss, grads = step()
+        assert torch.equal(loss, captured[0])
+        for a, b in zip(grads, captured[1]):
+            assert torch.equal(a, b)
 
 
 @pytest.mark.parametrize("part", ["gate", "block"])

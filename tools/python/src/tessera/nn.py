@@ -1,7 +1,8 @@
 """Modules over tessera.functional. Parameters have the names and shapes of the functions' arguments.
 
-The parameters of the mHC modules are f32 and stay f32: `.to(torch.bfloat16)`, `.half()` and `.double()` move
-them, and convert the rest of the model. So do the tensors of MoE, whose weights are e4m3 or MXFP4. The weights of EngramGate are bf16.
+The parameters of the mHC modules and of TopkGate are f32 and stay f32: `.to(torch.bfloat16)`, `.half()` and `.double()` move
+them, and convert the rest of the model. So do the tensors of MoE, whose weights are e4m3 or MXFP4. The weights of EngramGate
+are bf16.
 """
 
 from __future__ import annotations
@@ -13,11 +14,24 @@ from torch import nn
 
 import tessera
 from tessera import functional
+from tessera._expert_modules import Fp8Experts, TopkGate
 from tessera._modules import FixedDtypeModule, like, none, refuse_shape
 from tessera._moe_layer import MoE
 from tessera.functional import MhcContext
 
-__all__ = ["EngramGate", "EngramHash", "MhcBlock", "MhcExpand", "MhcHead", "MhcPost", "MhcPre", "MoE", "RmsNorm"]
+__all__ = [
+    "EngramGate",
+    "EngramHash",
+    "Fp8Experts",
+    "MhcBlock",
+    "MhcExpand",
+    "MhcHead",
+    "MhcPost",
+    "MhcPre",
+    "MoE",
+    "RmsNorm",
+    "TopkGate",
+]
 
 Tensor = torch.Tensor
 
