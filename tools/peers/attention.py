@@ -6,18 +6,10 @@
 
 Peers are what this Python can import: torch's scaled_dot_product_attention by cuDNN and by its own flash kernels, and
 FlashAttention-3 (module flash_attn_interface). A peer that is not there, or that refuses a case, is named on stderr and left out.
-Ours runs before and after the peers; the record has the mean. Times are of the GPU alone: the L2 cache is flushed before each
-call, and the call is queued while the GPU is still busy.
+beside.py says how times are taken.
 """
 
-import argparse
-import datetime
-import json
-import math
-import os
-import subprocess
 import sys
-import tempfile
 
 try:
     import torch
@@ -31,41 +23,9 @@ try:
 except ImportError as error:
     print(f"no FlashAttention-3: {error}", file=sys.stderr)
     fa3 = None
+from beside import main  # noqa: E402
 
-OPS = ("attention_fwd", "attention_varlen_fwd", "attention_bwd", "attention_decode")
 DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "e4m3": torch.float8_e4m3fn}
-FLUSHED_BYTES = 256 << 20
-SPUN_CLOCKS = 400_000  # 0.2 ms, in which the call is queued
-
-
-def gpu_us(call, sample_ms=45.0, least=10, most=200):
-    """Mean time of a call on the GPU in us."""
-    flushed = torch.empty(FLUSHED_BYTES, dtype=torch.uint8, device="cuda")
-
-    def run(times):
-        pairs = []
-        for _ in range(times):
-            flushed.zero_()
-            torch.cuda._sleep(SPUN_CLOCKS)
-            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            begin.record()
-            call()
-            end.record()
-            pairs.append((begin, end))
-        torch.cuda.synchronize()
-        return sum(begin.elapsed_time(end) for begin, end in pairs) / times * 1e3
-
-    run(2)
-    return run(int(min(most, max(least, sample_ms * 1e3 / max(run(3), 1.0)))))
-
-
-def parsed(label):
-    """The fields of a case: flags as bool, whole numbers as int, the rest as text."""
-    case = {}
-    for word in label.split():
-        name, text = word.split("=", 1)
-        case[name] = text == "true" if text in ("true", "false") else int(text) if text.lstrip("-").isdigit() else text
-    return case
 
 
 def normal(*shape, dtype):
@@ -148,58 +108,9 @@ PEERS = {
 }
 
 
-def ours(tessera, op):
-    """Times of our cases by their labels."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, "ours.json")
-        subprocess.run([tessera, "bench", op, "--json", path], check=True, stdout=subprocess.DEVNULL)
-        with open(path, encoding="utf-8") as file:
-            return {one["case"]: one["time_us"] for one in json.load(file)["cases"]}
-
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("op", nargs="*", default=list(OPS), metavar="OP", help=f"of {', '.join(OPS)} (default: all)")
-    parser.add_argument("--tessera", default="build/tools/tessera", help="the program")
-    parser.add_argument("--out", default="-", help="the record (default: standard output)")
-    options = parser.parse_args()
-    unknown = [op for op in options.op if op not in PEERS]
-    if unknown:
-        parser.error(f"argument 'op' has a wrong value: expected {', '.join(OPS)}, got {unknown[0]}")
-    if not torch.cuda.is_available():
-        print("SKIPPED: torch sees no CUDA device")
-        return
-    lines = []
-    for op in options.op:
-        before = ours(options.tessera, op)
-        peers = {}
-        for label in before:
-            for name, call in PEERS[op](parsed(label)):
-                try:
-                    peers[label, name] = gpu_us(call)
-                except Exception as error:  # whatever a peer raises for a case that it does not take
-                    print(f"{op} {label}: not {name}: {str(error).splitlines()[0][:120]}", file=sys.stderr)
-            torch.cuda.empty_cache()
-        after = ours(options.tessera, op)
-        for (label, name), us in peers.items():
-            if not math.isfinite(us):
-                continue
-            lines.append({"op": op, "case": label, "time_us": round((before[label] + after[label]) / 2, 3), "peer": name, "peer_us": round(us, 3)})
-    run = {
-        "card": torch.cuda.get_device_name(),
-        "date": datetime.date.today().isoformat(),
-        "command": f"tools/peers/attention.py {' '.join(options.op)}",
-        "peers": f"torch {torch.__version__}, cuDNN {torch.backends.cudnn.version()}"
-                 f"{', FlashAttention-3' if fa3 else ''}; in one run on one card, ours before and after, "
-                 "the L2 cache flushed before each call",
-    }
-    text = "".join(json.dumps(line) + "\n" for line in [{"run": run}, *lines])
-    if options.out == "-":
-        sys.stdout.write(text)
-    else:
-        with open(options.out, "w", encoding="utf-8") as file:
-            file.write(text)
+def versions():
+    return f"torch {torch.__version__}, cuDNN {torch.backends.cudnn.version()}{', FlashAttention-3' if fa3 else ''}"
 
 
 if __name__ == "__main__":
-    main()
+    main("tools/peers/attention.py", __doc__, PEERS, versions)
