@@ -131,6 +131,8 @@ def cases(device="cpu"):
             {"token_topk_to_pos": positions},
         ),
         Case("mhc_head", {**head(MIXES), "norm_weight": weight()}, {}, 1e-2),
+        Case("linear", {"x": half(2, 3, 64), "weight": half(24, 64, scale=0.1)}, {}, 2e-2),
+        Case("linear", {"x": half(5, 64), "weight": half(24, 64), "bias": normal(24)}, {"out_dtype": "f32"}, 1e-2),
         Case("rms_norm", {"x": normal(5, 64), "weight": normal(64, mean=1.0)}, {"norm_eps": 1e-5, "out_scale": 0.5}),
         Case("rms_norm", {"x": half(5, 64), "weight": half(64, mean=1.0), "residual": half(5, 64)}, {}, 2e-2),
         Case("rms_norm", {"x": normal(2, 3, 64), "residual": normal(2, 3, 64)}),

@@ -135,6 +135,11 @@ def reduce_fused(x, token_topk_to_pos, *, topk_weights=None, x_sf=None):
     return torch.stack(made)
 
 
+def linear(x, weight, *, bias=None, out_dtype=None):
+    out = x @ weight.T
+    return out if bias is None else out + bias
+
+
 def rms_norm(x, weight=None, *, residual=None, norm_eps=1e-6, out_scale=1.0):
     added = x if residual is None else x + residual
     out = added * torch.rsqrt(added.square().mean(-1, keepdim=True) + norm_eps) * out_scale

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -53,6 +54,34 @@ class RmsNorm(Function):
             (grad_weight,) = parameter_gradients(ctx.owners, grads, weight=weight)
         # The residual, which is added to x, has the gradient of x.
         return grads.grad_x, grad_weight, grads.grad_x if ctx.needs_input_grad[2] else None, None, None, None
+
+
+class Linear(Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, out_dtype: str, owners: Owners | None
+    ) -> Tensor:
+        ctx.save_for_backward(x, weight, bias)
+        ctx.owners = owners
+        out: Tensor = tessera.gemm_bf16(x, weight, bias=bias, out_dtype=out_dtype)
+        return out
+
+    @staticmethod
+    @differentiable_once("linear")
+    def backward(ctx: Any, grad_out: Tensor) -> Any:
+        x, weight, bias = ctx.saved_tensors
+        gradient, grad_x = rows(grad_out), None
+        codes = gradient.to(torch.bfloat16)
+        if ctx.needs_input_grad[0]:
+            grad_x = tessera.gemm_bf16(codes, weight.T)
+        made = SimpleNamespace(grad_weight=None, grad_bias=None)
+        if ctx.needs_input_grad[1]:
+            made.grad_weight = tessera.gemm_bf16(codes.T, x.T, out_dtype="f32")
+        if ctx.needs_input_grad[2]:
+            made.grad_bias = gradient.float().sum(0)
+        for name, buffer in accumulators(ctx.owners).items():
+            setattr(made, name, buffer.add_(getattr(made, name)))
+        return grad_x, *parameter_gradients(ctx.owners, made, weight=weight, bias=bias), None, None
 
 
 class Swiglu(Function):

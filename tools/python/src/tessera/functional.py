@@ -46,6 +46,7 @@ __all__ = [
     "expert_linear",
     "fp8_grouped_mlp",
     "head_compute_mix",
+    "linear",
     "mhc_head",
     "mhc_post",
     "mhc_pre",
@@ -75,6 +76,7 @@ RECORDED = {
     "attention_fwd": "attention",
     "attention_varlen_fwd": "attention_varlen",
     "engram_fwd": "engram_gate",
+    "gemm_bf16": "linear",
     "expand_to_mhc_fwd": "expand_to_mhc",
     "norm_fn_fwd": "norm_fn",
     "pre_split_mixes_fwd": "pre_split_mixes",
@@ -324,6 +326,26 @@ def rms_norm(
         return made.out if residual is None else (made.out, made.residual_out)
     owners = owners_of(weight=weight)
     return _layer_functions.RmsNorm.apply(x, weight, residual, norm_eps, out_scale, owners)
+
+
+def linear(x: Tensor, weight: Tensor, *, bias: Tensor | None = None, out_dtype: str = "bf16") -> Tensor:
+    """x @ weight.T + bias by the op gemm_bf16: products of bf16 added in f32, and so in its gradients.
+
+      x       bf16 [T.., K]
+      weight  bf16 [N, K]
+      bias    f32 [N], or None
+      result  out_dtype [T.., N], bf16 or f32; a gradient in f32 is rounded to bf16 before it is multiplied
+
+    Errors:  those of the op gemm_bf16.
+    Example: logits = linear(x, router, out_dtype="f32")
+    """
+    rows = x.flatten(0, -2)
+    if not records("linear", x, weight, bias):
+        out: Tensor = tessera.gemm_bf16(rows, weight, bias=bias, out_dtype=out_dtype)
+    else:
+        owners = owners_of(weight=weight, bias=bias)
+        out = _layer_functions.Linear.apply(rows, weight, bias, out_dtype, owners)
+    return out.view(*x.shape[:-1], weight.shape[0])
 
 
 def rotary(
