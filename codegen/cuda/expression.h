@@ -64,6 +64,7 @@ class ExpressionPrinter {
   Text float_arithmetic(const Expr& e);
   std::optional<Text> extreme_with_nan(const Expr& e);
   std::optional<Text> quotient(const Expr& e);
+  std::optional<Text> sigmoid(const Expr& e);
   Text comparison(const Expr& e, ValueRole role);
   Text shift(const Expr& e, ValueRole role);
   Text sign_operation(const Expr& e, ValueRole role);

@@ -84,8 +84,20 @@ std::optional<Text> ExpressionPrinter::quotient(const Expr& e) {
   return Text{fmt::format("{}({}, {})", call("quotient"), a, b)};
 }
 
+// A division 1 / (1 + exp(-x)) shares its steps with silu(x).
+std::optional<Text> ExpressionPrinter::sigmoid(const Expr& e) {
+  const auto is_one = [](const Expr& x) { return ir::is_constant(x) && x->number == 1; };
+  if (e->op != Op::div || e->type != DType::f32 || !is_one(e->args[0])) return {};
+  const Expr& sum = e->args[1];
+  if (sum->op != Op::add || !is_one(sum->args[0])) return {};
+  const Expr& power = sum->args[1];
+  if (power->op != Op::exp || power->args[0]->op != Op::neg) return {};
+  return Text{fmt::format("{}({})", call("sigmoid"), f32_argument(power->args[0], 0))};
+}
+
 // Computes in f32; small floats round the result.
 Text ExpressionPrinter::float_arithmetic(const Expr& e) {
+  if (std::optional<Text> text = sigmoid(e)) return *std::move(text);
   if (std::optional<Text> text = quotient(e)) return *std::move(text);
   const Operator op = infix(e->op);
   if (*op.symbol == '\0')

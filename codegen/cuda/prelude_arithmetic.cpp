@@ -29,27 +29,48 @@ namespace {
   "}\n"
 
 constexpr Snippet kArithmetic[] = {
-    {"silu", "", R"(
-// x / (1 + expf(-x)) as if divided. exp(-x) is 2^n * 2^rest: the last bits of `step` hold n, the whole part of
-// -x * log2(e), and the rest is what log2(e) in two parts leaves. That is how expf rounds; but its product with 2^n
-// is exact, so that it and the sum are one step. Then quotient and remainder by a reciprocal, as the division does
-// where its operands are far from the ends of the range. Scaled by 1/4 the divisor, which is at least 1, has a normal
-// reciprocal. Without a remainder (infinities) the product is what the division gives.
-__device__ __forceinline__ float silu(float x) {
-  float step, power, r;
+    {"logistic", "", R"(
+// 1 + expf(-x). exp(-x) is 2^n * 2^rest: the last bits of `step` hold n, the whole part of -x * log2(e), and the
+// rest is what log2(e) in two parts leaves. That is how expf rounds; but its product with 2^n is exact, so that it
+// and the sum are one step.
+__device__ __forceinline__ float logistic_divisor(float x) {
+  float step, power;
   asm("fma.rn.sat.f32 %0, %1, 0f3BBB989D, 0f3F000000;" : "=f"(step) : "f"(-x));
   step = __fmaf_rd(step, 252.0f, 12582913.0f);
   power = fmaf(-x, __uint_as_float(0x3FB8AA3Bu), -(step - 12583039.0f));
   power = fmaf(-x, __uint_as_float(0x32A57060u), power);
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(power));
-  const float divisor = fmaf(power, __uint_as_float(__float_as_uint(step) << 23), 1.0f);
+  return fmaf(power, __uint_as_float(__float_as_uint(step) << 23), 1.0f);
+}
+// Its reciprocal to an ulp. Scaled by 1/4 the divisor, which is at least 1, has a normal reciprocal.
+__device__ __forceinline__ float logistic_reciprocal(float divisor) {
+  float r;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(divisor * 0.25f));
-  r *= 0.25f;
+  return r * 0.25f;
+}
+)"},
+    {"silu", "logistic", R"(
+// x / (1 + expf(-x)) as if divided: quotient and remainder by a reciprocal, as the division does where its
+// operands are far from the ends of the range. Without a remainder (infinities) the product is what the division
+// gives.
+__device__ __forceinline__ float silu(float x) {
+  const float divisor = logistic_divisor(x);
+  float r = logistic_reciprocal(divisor);
   const float product = x * r;
   r = fmaf(r, fmaf(-divisor, r, 1.0f), r);
   const float q = x * r;
   const float quotient = fmaf(r, fmaf(-divisor, q, x), q);
   return fabsf(quotient) > 0.0f ? quotient : product;
+}
+)"},
+    {"sigmoid", "logistic", R"(
+// 1 / (1 + expf(-x)) as if divided, with the steps that silu has in common. The reciprocal of an infinite divisor
+// leaves no remainder.
+__device__ __forceinline__ float sigmoid(float x) {
+  const float divisor = logistic_divisor(x);
+  const float near = logistic_reciprocal(divisor);
+  const float r = fmaf(near, fmaf(-divisor, near, 1.0f), near);
+  return r > 0.0f ? r : near;
 }
 )"},
     {"exp2_approx", "", TESSERA_APPROXIMATION("exp2", "ex2.approx.ftz.f32", "2^x, to 2 ulp")},

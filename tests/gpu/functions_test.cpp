@@ -59,6 +59,20 @@ TEST_CASE("silu is its quotient for every f32 on the GPU", "[gpu]") {
             function, [](const Value& x) { return x * (1.0f / (1.0f + exp(-x))); })) > 1000);
 }
 
+TEST_CASE("a sigmoid is its quotient for every f32 on the GPU", "[gpu]") {
+  if (const std::string reason = test::why_no_gpu(); !reason.empty()) TESSERA_SKIP(reason);
+  const auto function = [](const Value& x) { return 1.0f / (1.0f + exp(-x)); };
+  // a divisor of unknown origin: a division
+  const auto unknown = [](const Value& x) {
+    return reinterpret(DType::f32, reinterpret(DType::u32, 1.0f + exp(-x)));
+  };
+  CHECK(count_differences(
+            differences(function, [&](const Value& x) { return 1.0f / unknown(x); })) == 0);
+  // another function, so that the comparison sees a last bit
+  CHECK(count_differences(differences(
+            function, [](const Value& x) { return 1.0f - 1.0f / (1.0f + exp(x)); })) > 1000);
+}
+
 TEST_CASE("quotients with a constant are divisions for every f32 on the GPU", "[gpu]") {
   if (const std::string reason = test::why_no_gpu(); !reason.empty()) TESSERA_SKIP(reason);
   struct Format {

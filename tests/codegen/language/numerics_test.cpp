@@ -106,6 +106,7 @@ TEST_CASE("exp, rsqrt and the sigmoid are the precise ones (N02)", "[language]")
   within(
       run([](const Value& v) { return 1.0f / (1.0f + exp(-v)); }),
       [](double v) { return 1 / (1 + std::exp(-v)); }, 3);
+  CHECK(count(text, "sigmoid(") == 1);
   within(
       run([](const Value& v) { return silu(v); }), [](double v) { return v / (1 + std::exp(-v)); },
       3);
