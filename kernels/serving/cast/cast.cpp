@@ -49,10 +49,11 @@ void convert(dsl::Builder& k, const Spec& s, const dsl::Ref& given, const dsl::R
     auto four = k.local(DType::f32, {4}, "four");
     k.unrolled(4, [&](Value j) { four(j) = f32(given(part * 4 + j)); });
     const serving::RandomBits bits(k, four, quad + part, seed);
+    std::optional<Value> codes;
+    if (s.out == DType::e4m3) codes = bits.to_e4m3(four);
     for (int64_t j = 0; j < 4; ++j) {
-      const Value value = four(j);
-      const Value near = s.out == DType::bf16 ? bits.to_bf16(value, j) : bits.to_e4m3(value, j);
-      converted(part * 4 + j) = cast(s.out, near);
+      const auto byte = [&] { return reinterpret(s.out, cast(DType::u8, *codes >> (8 * j))); };
+      converted(part * 4 + j) = codes ? byte() : cast(s.out, bits.to_bf16(four(j), j));
     }
   }
 }

@@ -1,5 +1,9 @@
 #include "kernels/serving/cast/parts/random_round.h"
 
+#include <vector>
+
+#include "kernels/quant/parts/byte_perm.h"
+
 namespace tessera::kernels::serving {
 
 using namespace dsl;
@@ -46,23 +50,38 @@ Value RandomBits::to_bf16(const Value& value, int64_t j) const {
   return select(magnitude >= kInfinity, value, rounded);
 }
 
-Value RandomBits::to_e4m3(const Value& value, int64_t j) const {
-  const int64_t shift = 8 * j;
-  const Value random = shift == 0 ? low_ : (low_ << shift) | (low_ >> (32 - shift));
-  auto magnitude = k_.let("magnitude", magnitude_bits(min(abs(value), 448.0f)));
-  auto biased = k_.let("biased", i32(magnitude >> kExponentBits));
-  auto significand = (magnitude & 0x7FFFFF) | select(biased > 0, u32(0x800000), u32(0));
-  auto exponent = k_.let("exponent", max(biased, 1));
-  auto dropped = k_.let("dropped", max(kLeastNormal - exponent, 0) + kDropped);
-  // floor(significand / 2^dropped + random / 2^32): the whole part, and the carry out of the 32 bits of the
-  // fraction. Beyond 55 dropped bits the fraction is 0.
-  auto fraction =
-      k_.let("fraction", significand << max(32 - dropped, 0) >> min(max(dropped - 32, 0), 31));
-  auto sum = k_.let("sum", fraction + random);
-  auto code = i32((significand >> min(dropped, 31)) + select(sum < fraction, u32(1), u32(0)));
-  auto step = reinterpret(DType::f32, u32(max(exponent, kLeastNormal) - 3) << kExponentBits);
-  auto rounded = copysign(f32(code) * step, value);
-  return select(is_nan(value), value, rounded);
+Value RandomBits::to_e4m3(const Ref& values) const {
+  std::vector<Value> codes, tops;
+  for (int64_t j = 0; j < 4; ++j) {
+    const int64_t shift = 8 * j;
+    const Value random = shift == 0 ? low_ : (low_ << shift) | (low_ >> (32 - shift));
+    auto magnitude = k_.let("magnitude", min(abs(values(j)), 448.0f));
+    // One less than the exponent: the significand with its leading bit is a product away.
+    auto below = k_.let("below", reinterpret(DType::u32, magnitude * 0.5f) >> kExponentBits);
+    auto significand = reinterpret(DType::u32, magnitude) - below * (1u << kExponentBits);
+    auto normal = k_.let("normal", max(i32(below), kLeastNormal - 1));
+    auto dropped = k_.let("dropped", min(normal + (kDropped - i32(below)), 63));
+    // floor(significand / 2^dropped + random / 2^32) in 64 bits, 32 of them the fraction, less the exponent of
+    // the least normal number. Beyond 55 dropped bits nothing is left.
+    const Value bias = cast(DType::u64, random) - ((kLeastNormal - 1) * 8ull << 32);
+    auto sum = ((cast(DType::u64, significand) << 32) >> dropped) + bias;
+    codes.push_back(k_.let("code", u32(sum >> 32) + u32(normal * 8)));
+    tops.push_back(reinterpret(DType::u32, values(j)));
+  }
+  const auto four = [&](const std::vector<Value>& words, uint32_t pair) {
+    auto low = byte_perm(k_, words[0], words[1], u32(pair));
+    auto high = byte_perm(k_, words[2], words[3], u32(pair));
+    return byte_perm(k_, low, high, u32(0x5410));
+  };
+  auto word = k_.var(DType::u32, four(codes, 0x40) | (four(tops, 0x73) & 0x80808080), "word");
+  auto any = values(0) + values(1) + values(2) + values(3);
+  k_.if_(is_nan(any), [&] {
+    for (int64_t j = 0; j < 4; ++j) {
+      const uint32_t others = ~(0xFFu << (8 * j)), nan = 0x7Fu << (8 * j);
+      word = select(is_nan(values(j)), (word & others) | nan, word);
+    }
+  });
+  return k_.let("four_codes", word);
 }
 
 }  // namespace tessera::kernels::serving

@@ -18,8 +18,8 @@ class RandomBits {
   /// Rounds the f32 of element j, 0 .. 3, to a bf16 that the result holds. Infinity and NaN stay; a carry
   /// beyond the largest number gives that.
   dsl::Value to_bf16(const dsl::Value& value, int64_t j) const;
-  /// Rounds it to an e4m3 that the result holds; magnitudes are cut to 448, NaN stays.
-  dsl::Value to_e4m3(const dsl::Value& value, int64_t j) const;
+  /// Rounds the four to e4m3, as the bytes of a u32, the first lowest; magnitudes are cut to 448, NaN stays.
+  dsl::Value to_e4m3(const dsl::Ref& values) const;
 
  private:
   dsl::Builder& k_;
