@@ -2,12 +2,14 @@
 //
 // Shapes   scores [tokens, experts], mask [tokens], out [sequences, experts]
 // Dtypes   f32, mask bool
-// Method   a block has a run of 64 tokens. A warp sums the row of each token; then a thread per expert
-//          adds the run in ascending order. A second kernel adds the runs of a sequence, ascending. Runs
-//          do not depend on the GPU.
+// Method   a block has a run of 64 tokens. Warps load rows, several at once, sum them and leave their shares in
+//          shared memory, where a thread per expert adds the run in ascending order; a token that is left out
+//          adds +0. A second kernel adds the runs of a sequence, ascending, by tiles in shared memory. Runs
+//          do not depend on the GPU. The bound is the read of the scores and two launches.
 // Maths    out = sum of u / U over the tokens that the mask counts; U sums u in the order of norm_row.h
 
 #include <algorithm>
+#include <vector>
 
 #include "kernels/moe/parts/expert_row.h"
 #include "kernels/registry/all_ops.h"
@@ -25,8 +27,18 @@ struct Spec {
 };
 
 constexpr int64_t kRun = 64;  // tokens; results depend on it
-constexpr int kThreads = 256, kWarps = kThreads / 32;
-constexpr int kSumThreads = 128;
+constexpr int kThreads = 512, kWarps = kThreads / 32;
+constexpr int64_t kTileBytes = 96 * 1024;  // every GPU has as much shared memory
+constexpr int64_t kHeldSlots = 32;         // of rows that a lane has loaded at once
+constexpr int kSumThreads = 256;
+constexpr int64_t kSumRuns = 64, kSumExperts = 32;  // of a tile of partials
+
+/// Tokens of a run whose shares are in shared memory at once.
+int64_t tile_tokens(int64_t experts) {
+  int64_t tokens = kRun;
+  while (tokens * experts * 4 > kTileBytes) tokens /= 2;
+  return tokens;
+}
 
 ir::Kernel build_runs(const Spec& s) {
   using namespace dsl;
@@ -42,34 +54,56 @@ ir::Kernel build_runs(const Spec& s) {
   auto first = k.let("first", at.x % runs * kRun);  // of the sequence
   auto begin = k.let("begin", at.x / runs * length + first);
   auto count = k.let("count", min(length - first, i32(kRun)));
-  k.wait_for_previous_kernel();
-  // Row sums; 0 for a token that is left out.
-  auto sums = k.shared(DType::f32, {kRun}, "sums");
-  k.serial(0, ceil_div(count, kWarps), [&](Value round) {
-    auto token = k.let("token", round * kWarps + k.warp());
-    k.if_(token < count, [&] {
-      moe::RouterSpec in_row{};
-      in_row.experts = s.experts;
-      in_row.vector = static_cast<uint8_t>(s.vector);
-      const moe::ExpertRow row(k, in_row);
-      auto u = row.load("u", [&](const Value& expert) { return scores(begin + token, expert); });
+  const int64_t tile = tile_tokens(s.experts), per_warp = std::max<int64_t>(tile / kWarps, 1);
+  const int64_t columns = num_blocks(s.experts, kThreads);
+  auto shares = k.shared(DType::f32, {tile, s.experts}, "shares");
+  auto sums = k.local(DType::f32, {columns}, "sums");
+  k.unrolled(columns, [&](Value column) { sums(column) = 0.0f; });
+  moe::RouterSpec in_row{};
+  in_row.experts = s.experts;
+  in_row.vector = static_cast<uint8_t>(s.vector);
+  const moe::ExpertRow row(k, in_row);
+  const int64_t at_once = std::clamp<int64_t>(kHeldSlots / row.slots(), 1, per_warp);
+  const auto share_rows = [&](const Value& round, const Value& part) {
+    std::vector<Ref> rows;
+    std::vector<Value> places, counted;
+    for (int64_t i = 0; i < at_once; ++i) {
+      auto place = k.let("place", (part * at_once + i) * kWarps + k.warp());
+      auto token = k.let("token", round * tile + place);
+      auto source = k.let("source", begin + min(token, count - 1));
+      k.assume(source >= 0 && source < tokens);
+      rows.push_back(row.load("u", [&](const Value& expert) { return scores(source, expert); }));
+      counted.push_back(k.let("counted", token < count && mask(source)));
+      places.push_back(place);
+    }
+    for (size_t i = 0; i < rows.size(); ++i) {
+      const Ref& u = rows[i];
       const Value sum = serving::sum_of_row(
           k, row.slots(), [&](int64_t slot, const Value& before) { return before + u(slot); });
-      auto counted = mask(begin + token);
-      k.if_(k.lane() == 0, [&] { sums(token) = select(counted, sum, 0.0f); });
+      auto counts = k.let("counts", counted[i] && sum != 0.0f);
+      k.unrolled(row.slots(), [&](Value slot) { u(slot) = select(counts, u(slot) / sum, 0.0f); });
+      k.unrolled(row.slots() / s.vector, [&](Value piece) {
+        auto expert = k.let("expert", row.expert(piece * s.vector));
+        k.if_(expert < s.experts && places[i] < tile, [&] {
+          k.vectorized(s.vector,
+                       [&](Value j) { shares(places[i], expert + j) = u(piece * s.vector + j); });
+        });
+      });
+    }
+  };
+  k.wait_for_previous_kernel();
+  k.serial(0, ceil_div(count, tile), [&](Value round) {
+    k.serial(0, per_warp / at_once, [&](Value part) { share_rows(round, part); });
+    k.unrolled(columns, [&](Value column) {
+      auto expert = k.let("expert", column * kThreads + k.thread());
+      k.if_(expert < s.experts, [&] {
+        k.serial(0, tile, [&](Value token) { sums(column) += shares(token, expert); });
+      });
     });
   });
-  k.serial(0, ceil_div(i32(s.experts), kThreads), [&](Value round) {
-    auto expert = k.let("expert", round * kThreads + k.thread());
-    k.if_(expert < s.experts, [&] {
-      auto sum = k.var(DType::f32, 0.0f, "sum");
-      k.serial(0, count, [&](Value token) {
-        auto all = k.let("all", sums(token).read());
-        auto share = scores(begin + token, expert) / all;
-        sum = select(all != 0.0f, sum + share, sum);
-      });
-      partials(at.x, expert) = sum;
-    });
+  k.unrolled(columns, [&](Value column) {
+    auto expert = k.let("expert", column * kThreads + k.thread());
+    k.if_(expert < s.experts, [&] { partials(at.x, expert) = sums(column); });
   });
   return k.finish();
 }
@@ -81,17 +115,23 @@ ir::Kernel build_sum(const Spec& s) {
   auto partials = k.input("partials", DType::f32, {parts, s.experts}, {.align = 4});
   auto out = k.output("out", DType::f32, {sequences, s.experts}, {.align = 4});
   auto runs = k.scalar("runs", DType::i32);
-  const int64_t blocks = num_blocks(s.experts, kSumThreads);
+  const int64_t blocks = num_blocks(s.experts, kSumExperts);
   auto at = k.launch({sequences * blocks}, {.threads = kSumThreads});
   k.let_next_kernel_start();
   auto sequence = k.let("sequence", at.x / blocks);
-  auto expert = k.let("expert", at.x % blocks * kSumThreads + k.thread());
+  auto first = k.let("first", at.x % blocks * kSumExperts);
+  auto tile = k.shared(DType::f32, {kSumRuns, kSumExperts}, "tile");
+  auto sum = k.var(DType::f32, 0.0f, "sum");
   k.wait_for_previous_kernel();
-  k.if_(expert < s.experts, [&] {
-    auto sum = k.var(DType::f32, 0.0f, "sum");
-    k.serial(0, runs, [&](Value run) { sum += partials(sequence * runs + run, expert); });
-    out(sequence, expert) = sum;
+  k.serial(0, ceil_div(runs, kSumRuns), [&](Value round) {
+    auto run = k.let("run", round * kSumRuns);
+    k.copy(partials.tile({sequence * runs + run, first}, {kSumRuns, kSumExperts}), tile);
+    k.if_(k.thread() < kSumExperts, [&] {
+      k.serial(0, min(runs - run, i32(kSumRuns)), [&](Value i) { sum += tile(i, k.thread()); });
+    });
   });
+  auto expert = k.let("expert", first + k.thread());
+  k.if_(k.thread() < kSumExperts && expert < s.experts, [&] { out(sequence, expert) = sum; });
   return k.finish();
 }
 

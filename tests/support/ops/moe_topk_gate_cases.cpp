@@ -237,6 +237,8 @@ std::vector<OpCase> gate_scores_sum_cases() {
   add(390, 256, 3);
   add(64, 32, 64);
   add(5, 4096, 1);
+  add(41, 1027, 1);  // several tiles of shares
+  add(4200, 8, 1);   // and of runs
   add(0, 64, 2);
   cases.push_back(labelled(cases[5], "rows of zeros, NaN"));
   HostTensor& scores = cases.back().inputs["scores"];
