@@ -1,7 +1,7 @@
 // engram_sinkhorn_momentum: the momentum of a gradient, and the update that it gives.
 //
 // Dtypes   grad bf16|f32, momentum bf16|f32, out f32
-// Method   eight elements per thread, in vectors of up to 16 bytes. Every byte moves once; the bound is
+// Method   eight elements per thread, in accesses of four that are adjacent in a warp. Every byte moves once; the bound is
 //          bytes / copy bandwidth.
 // Maths    m = fma(momentum, beta1, (1 - beta1) grad); out = fma(grad, 1 - beta1, beta1 m), or m without
 //          nesterov; momentum = m rounded. 1 - beta1 is rounded once, from f64.
@@ -25,8 +25,11 @@ struct Spec {
   int8_t grad_width, momentum_width, out_width;  // elements per access
 };
 
-constexpr int64_t kRun = 8, kThreads = 256;
-constexpr int64_t kRow = 256, kRows = kThreads * kRun / kRow;  // a row of a warp, rows of a block
+constexpr int64_t kThreads = 256, kWarp = 32;
+constexpr int64_t kPiece = 4, kPieces = 2;  // elements of an access, accesses of a thread
+constexpr int64_t kRun = kPiece * kPieces;
+constexpr int64_t kRow = kWarp * kRun,
+                  kRows = kThreads / kWarp;  // a row of a warp, rows of a block
 
 ir::Kernel build(const Spec& s) {
   using namespace dsl;
@@ -40,27 +43,36 @@ ir::Kernel build(const Spec& s) {
   auto beta1 = k.scalar("beta1", DType::f32), rest = k.scalar("rest", DType::f32);
   auto at = k.launch({ceil_div(rows, kRows)}, {.threads = kThreads});
   k.let_next_kernel_start();
-  auto row = k.let("row", at.x * kRows + k.thread() / 32);
-  auto first = k.let("first", k.thread() % 32 * kRun);
+  auto row = k.let("row", at.x * kRows + k.thread() / kWarp);
+  auto first = k.let("first", k.thread() % kWarp * kPiece);
   k.wait_for_previous_kernel();
   k.if_(row < rows, [&] {
     auto g = k.local(s.grad, {kRun}, "g"), m = k.local(s.momentum, {kRun}, "m");
     auto update = k.local(DType::f32, {kRun}, "update");
-    const auto pieces = [&](int64_t width, const std::function<void(const Value&)>& move) {
-      k.unrolled(kRun / width, [&](Value piece) {
-        k.vectorized(width, [&](Value i) { move(piece * width + i); });
+    // Accesses of a warp are adjacent: a store of half a sector by each lane would write it twice.
+    const auto pieces = [&](int64_t width,
+                            const std::function<void(const Value& i, const Value& column)>& move) {
+      k.unrolled(kPieces, [&](Value piece) {
+        k.unrolled(kPiece / width, [&](Value part) {
+          k.vectorized(width, [&](Value j) {
+            auto i = part * width + j;
+            move(piece * kPiece + i, first + (piece * (kWarp * kPiece) + i));
+          });
+        });
       });
     };
-    pieces(s.grad_width, [&](const Value& i) { g(i) = grad(row, first + i); });
-    pieces(s.momentum_width, [&](const Value& i) { m(i) = momentum(row, first + i); });
+    pieces(s.grad_width, [&](const Value& i, const Value& column) { g(i) = grad(row, column); });
+    pieces(s.momentum_width,
+           [&](const Value& i, const Value& column) { m(i) = momentum(row, column); });
     k.unrolled(kRun, [&](Value i) {
       auto value = k.let("value", f32(g(i)));
       auto next = k.let("next", fma(f32(m(i)), beta1, rest * value));
       update(i) = s.nesterov ? fma(value, rest, beta1 * next) : next;
       m(i) = cast(s.momentum, next);
     });
-    pieces(s.momentum_width, [&](const Value& i) { momentum(row, first + i) = m(i); });
-    pieces(s.out_width, [&](const Value& i) { out(row, first + i) = update(i); });
+    pieces(s.momentum_width,
+           [&](const Value& i, const Value& column) { momentum(row, column) = m(i); });
+    pieces(s.out_width, [&](const Value& i, const Value& column) { out(row, column) = update(i); });
   });
   return k.finish();
 }
@@ -77,7 +89,7 @@ void launches(const Call& c, Launches& go) {
     view.strides = Dims{kRow, 1};
     args.tensors.push_back({name, view});
     return static_cast<int8_t>(
-        common_vector(view, std::min<int64_t>(kRun, 16 / bytes(view.dtype))));
+        common_vector(view, std::min<int64_t>(kPiece, 16 / bytes(view.dtype))));
   };
   s.grad_width = bind("grad");
   s.momentum_width = bind("momentum");
