@@ -80,7 +80,7 @@ ir::Kernel build(const Spec& s) {
               }
               std::optional<Value> weight;
               if (rows.has_weights()) weight = k.let("weight", rows.weight(position));
-              k.unrolled(kRun, [&](Value i) {
+              k.vectorized(kRun, [&](Value i) {
                 GatedPair pair{k.let("gate_value", f32(gate(i))), k.let("up_value", f32(up(i)))};
                 if (count) count->add(pair, *rows.clamp());
                 auto value = (rows.clamp() ? pair.clamped(*rows.clamp()) : pair).activated();
