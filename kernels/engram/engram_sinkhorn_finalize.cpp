@@ -34,7 +34,7 @@ constexpr int64_t kManyBlocks = 2048, kMaxTiles = 8;  // tiles of a block reuse 
 
 ir::Kernel build(const Spec& s) {
   using namespace dsl;
-  const RowTile tile = serving::pick_row_tile(s.columns, true);
+  const RowTile tile = serving::pick_row_tile(s.columns, {.shares_blocks = true});
   Builder k("engram_sinkhorn_finalize");
   auto rows = k.dim("rows");
   auto matrix = k.input("matrix", DType::f32, {rows, s.columns}, {.align = int64_t{4} * s.width});
@@ -94,7 +94,8 @@ void launches(const Call& c, Launches& go) {
   s.columns = c.i32("D");
   s.width = static_cast<int16_t>(common_vector(c.given("matrix"), 4));
   s.col_width = static_cast<int16_t>(common_vector(c.given("col_scale"), 4));
-  const int64_t tiles = num_blocks(c["R"], serving::pick_row_tile(s.columns, true).rows);
+  const int64_t tiles =
+      num_blocks(c["R"], serving::pick_row_tile(s.columns, {.shares_blocks = true}).rows);
   const int64_t per_block = std::clamp<int64_t>(tiles / kManyBlocks, 1, kMaxTiles);
   go.add(build, s, {{}, {{"tiles_per_block", per_block}}});
 }

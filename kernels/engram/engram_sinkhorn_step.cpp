@@ -39,7 +39,7 @@ constexpr int kStages = 4;  // of tiles
 
 ir::Kernel build_rows(const Spec& s) {
   using namespace dsl;
-  const RowTile tile = serving::pick_row_tile(s.columns, true);
+  const RowTile tile = serving::pick_row_tile(s.columns, {.shares_blocks = true});
   const int64_t threads = tile.block_threads(), per_thread = s.columns / threads;
   Builder k("engram_sinkhorn_step_rows");
   auto rows = k.dim("rows");

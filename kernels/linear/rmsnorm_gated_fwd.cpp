@@ -30,7 +30,7 @@ struct Spec {
 
 ir::Kernel build(const Spec& s) {
   using namespace dsl;
-  const serving::RowTile tile = serving::pick_row_tile(s.columns, true);
+  const serving::RowTile tile = serving::pick_row_tile(s.columns, {.shares_blocks = true});
   Builder k("rmsnorm_gated_fwd");
   auto tokens = k.dim("tokens");
   const auto rows_of = [&](const std::string& name) {

@@ -17,7 +17,7 @@ constexpr int64_t kBf16 = 2;  // bytes
 }  // namespace
 
 RowTile NormedInput::tile(int64_t hidden) {
-  const serving::RowTile tile = serving::pick_row_tile(hidden, true);
+  const serving::RowTile tile = serving::pick_row_tile(hidden, {.shares_blocks = true});
   return {tile.rows, hidden, 1, tile.block_threads()};
 }
 
@@ -30,7 +30,7 @@ NormedInput::NormedInput(Builder& k, const MixSpec& s, const Value& tokens)
       out_(k, s.norm, tokens, "rms_eps") {}
 
 void NormedInput::load(const Ref& residual, const Value& first_token) {
-  row_.emplace(k_, hidden_, serving::pick_row_tile(hidden_, true));
+  row_.emplace(k_, hidden_, serving::pick_row_tile(hidden_, {.shares_blocks = true}));
   token_ = k_.let("token", first_token + row_->row());
   valid_ = k_.let("valid", token_ < tokens_);
   for (int64_t i = 0; i < streams_; ++i) {

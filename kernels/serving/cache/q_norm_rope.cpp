@@ -31,7 +31,7 @@ struct Spec {
 };
 
 ir::Kernel build(const Spec& s) {
-  const serving::RowTile tile = serving::pick_row_tile(s.channels, true);
+  const serving::RowTile tile = serving::pick_row_tile(s.channels, {.shares_blocks = true});
   Builder k("q_norm_rope");
   auto tokens = k.dim("tokens");
   const DimOptions apart{.multiple_of = s.width};
@@ -55,27 +55,28 @@ ir::Kernel build(const Spec& s) {
   auto position = k.var(s.positions, -1, "position");
   auto n = row.local(DType::bf16, "n");
   row.clear(n);
-  k.if_(exists, [&] { position = positions(token).unchecked(); });
-  // Rows of padding are zeros, whatever q holds.
-  auto counts = k.let("counts", Value(position) != -1);
-  k.if_(counts, [&] {
+  k.if_(exists, [&] {
+    position = positions(token).unchecked();
     for (int64_t step = 0; step < tile.steps; ++step) {
       row.in_row(step,
                  [&](const Value& column) { row.load(q(token, head), column, n(step), s.width); });
     }
   });
+  // Rows of padding are zeros, whatever q holds.
+  auto counts = k.let("counts", Value(position) != -1);
   const Value squares = row.sum([&](int64_t step, const Value& i) {
     auto value = f32(n(step, i));
     return std::pair(value, value);
   });
-  auto inverse = 1.0f / sqrt(squares / static_cast<float>(s.channels) + eps);
-  auto r = k.let("r", select(counts, inverse, 0.0f));
+  auto r = k.let("r", 1.0f / sqrt(squares / static_cast<float>(s.channels) + eps));
   k.if_(exists, [&] {
     for (int64_t step = 0; step < tile.steps; ++step) {
       row.in_row(step, [&](const Value& column) {
         auto values = k.local(DType::f32, {kRowRun}, "values");
-        k.unrolled(kRowRun,
-                   [&](Value i) { values(i) = f32(cast(DType::bf16, f32(n(step, i)) * r)); });
+        k.unrolled(kRowRun, [&](Value i) {
+          auto normed = f32(cast(DType::bf16, f32(n(step, i)) * r));
+          values(i) = select(counts, normed, 0.0f);
+        });
         auto first = k.let("first_rotated", column - (s.channels - serving::kRotated));
         k.if_(first >= 0 && counts, [&] {
           angles.load(position, first, first >= 0, out_of_range("positions"));

@@ -4,23 +4,24 @@
 //          [tokens]
 // Dtypes   bf16|f32, rstd f32, grad_weight f32|bf16
 // Method   block z of at most 264 has tokens c z .. c z + c - 1, c = ceil(tokens / 264), one after
-//          another. It sums each row's product, writes its gradient, and adds to the gradients of the
-//          weight in shared memory, which it writes as partial z: in registers they would leave an SM one
-//          block of the two that 264 are for. A row is loaded when the last one has left its registers. A second
-//          kernel adds the partials in ascending order: no atomics, and 264 is the same on every GPU. The bound is
-//          bytes / copy bandwidth.
-// Measured one H200, bf16, 8001 rows of 7168: 100 us, 87 % of copy, with grad_residual_out 125, 91 %; of 4096 70, of 2048 50.
-// Lost     sums in registers 133 and 151; weights loaded again for each row, 28 bytes spilt, 114 and 164; loads that leave no
-//          trace in L1 101 and 128, that leave L2 first 105 and 131.
+//          another, which come through shared memory up to three ahead. It sums each row's product, reads the row again,
+//          writes its gradient, and adds to the gradients of the weight in registers, which it writes as
+//          partial z. A second kernel adds the partials in ascending order: no atomics, and 264 is the same on every
+//          GPU. The bound is bytes / copy bandwidth.
+// Measured one H200, bf16, 8001 rows of 7168: 100 us, 87 % of copy, with grad_residual_out 127, 90 %; of 4096 63, of 2048 36.
+// Lost     a row loaded when the last one has left its registers, sums in shared memory 100, 125, 70 and 50; rows of the ring
+//          held in registers 128 and 188, 144 bytes spilt; three stages of 7168 102; bulk copies 102 and 128, 64 and 38; 128
+//          threads 107; loads that leave no trace in L1 101 and 128, that leave L2 first 105 and 131.
 // Maths    xh = x r; q = (grad_out out_scale) w; d = sum of xh q in the order of norm_row.h; grad_x =
 //          (q - xh (d / hidden)) r, each step rounded, + grad_residual_out; grad_weight = sums of
 //          xh (grad_out out_scale) by fma
 
-#include <functional>
+#include <algorithm>
 #include <numeric>
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "kernels/registry/all_ops.h"
 #include "kernels/serving/norm/parts/norm_row.h"
@@ -40,53 +41,24 @@ using serving::RowTile;
 struct Spec {
   DType dtype, weight_dtype;  // of the rows, of grad_weight
   bool has_weight, has_residual;
-  int16_t width, weight_width;  // columns per load of the rows and of the weight
+  bool has_scale;              // out_scale is not 1
+  int8_t width, weight_width;  // columns per load of the rows and of the weight
+  uint8_t unused = 0;
   int32_t hidden;
 };
 
-/// The rows of a token in registers.
-struct Held {
-  dsl::Ref x, grad;
-  std::optional<dsl::Ref> residual;
-};
-
-/// Sums of a thread's columns, in shared memory that it alone accesses. The 16-byte halves of the runs of
-/// neighbouring threads are adjacent, free of bank conflicts.
-class ColumnSums {
- public:
-  ColumnSums(dsl::Builder& k, const RowTile& tile)
-      : k_(k), sums_(k.shared(DType::f32, {tile.steps * 2, tile.threads, kHalf}, "column_sums")) {
-    const auto zeros = k.local(DType::f32, {kRowRun}, "zeros");
-    k.unrolled(kRowRun, [&](dsl::Value i) { zeros(i) = 0.0f; });
-    for (int64_t step = 0; step < tile.steps; ++step) store(step, zeros);
-  }
-
-  dsl::Ref load(int64_t step) const {
-    const auto run = k_.local(DType::f32, {kRowRun}, "sums");
-    for (int64_t half = 0; half < 2; ++half) {
-      k_.vectorized(kHalf, [&](dsl::Value i) {
-        run(half * kHalf + i) = sums_(step * 2 + half, k_.thread(), i);
-      });
-    }
-    return run;
-  }
-  void store(int64_t step, const dsl::Ref& run) const {
-    for (int64_t half = 0; half < 2; ++half) {
-      k_.vectorized(kHalf, [&](dsl::Value i) {
-        sums_(step * 2 + half, k_.thread(), i) = run(half * kHalf + i);
-      });
-    }
-  }
-
- private:
-  static constexpr int64_t kHalf = kRowRun / 2;
-  dsl::Builder& k_;
-  dsl::Ref sums_;
-};
+/// Rows of tokens that are in shared memory at once, or 0: long rows are loaded where they are needed.
+int ring_stages(const Spec& s) {
+  constexpr int64_t kEnough = 64 * 1024, kMost = 96 * 1024, kMaxStages = 4;  // bytes of a block
+  const int64_t stage = int64_t{s.hidden} * bytes(s.dtype) * (s.has_residual ? 3 : 2);
+  if (2 * stage > kMost) return 0;
+  return static_cast<int>(std::clamp<int64_t>(kEnough / stage, 2, kMaxStages));
+}
 
 ir::Kernel build_rows(const Spec& s) {
   using namespace dsl;
-  const RowTile tile = serving::pick_row_tile(s.hidden, false);
+  const RowTile tile = serving::pick_row_tile(s.hidden, {});
+  const int stages = ring_stages(s);
   Builder k("norm_bwd_rows");
   auto tokens = k.dim("tokens");
   const auto rows_of = [&](const std::string& name) {
@@ -94,9 +66,9 @@ ir::Kernel build_rows(const Spec& s) {
     return k.input(name, s.dtype, {tokens, s.hidden},
                    {.strides = {stride, 1}, .align = int64_t{bytes(s.dtype)} * s.width});
   };
-  auto grad_out = rows_of("grad_out"), x = rows_of("x");
-  std::optional<Ref> residual, weight, partials;
-  if (s.has_residual) residual = rows_of("grad_residual_out");
+  std::vector<Ref> rows = {rows_of("grad_out"), rows_of("x")};
+  std::optional<Ref> weight, partials;
+  if (s.has_residual) rows.push_back(rows_of("grad_residual_out"));
   if (s.has_weight) {
     weight =
         k.input("weight", s.dtype, {s.hidden}, {.align = int64_t{bytes(s.dtype)} * s.weight_width});
@@ -104,73 +76,83 @@ ir::Kernel build_rows(const Spec& s) {
   }
   auto rstd = k.input("rstd", DType::f32, {tokens}, {.align = 4});
   auto grad_x = k.output("grad_x", s.dtype, {tokens, s.hidden});
-  auto out_scale = k.scalar("out_scale", DType::f32);
+  const Value out_scale = s.has_scale ? k.scalar("out_scale", DType::f32) : Value();
   auto tokens_per_block = k.scalar("tokens_per_block", DType::i32);
   auto at = k.launch({(tokens + tokens_per_block - 1) / tokens_per_block},
                      {.threads = tile.block_threads(),
                       .min_blocks_per_sm = s.dtype == DType::bf16 && tile.steps <= 4 ? 2 : 0});
   k.let_next_kernel_start();
   const NormRow row(k, s.hidden, tile);
-  const int64_t stored = 16 / bytes(s.dtype) < kRowRun ? 16 / bytes(s.dtype) : kRowRun;
-  const auto each_step = [&](const std::function<void(int64_t, const Value&)>& body) {
-    for (int64_t step = 0; step < tile.steps; ++step) {
-      row.in_row(step, [&](const Value& column) { body(step, column); });
-    }
-  };
-  Held held{row.local(s.dtype, "held_x"), row.local(s.dtype, "held_grad"), {}};
-  if (residual) held.residual = row.local(s.dtype, "held_residual");
-  auto w = row.local(s.dtype, "w");
-  for (const Ref& part : {held.x, held.grad, w}) row.clear(part);
-  std::optional<ColumnSums> sums;
-  if (weight) sums.emplace(k, tile);
-  const auto load = [&](const Value& token, int64_t step, const Value& column) {
-    row.load(x(token), column, held.x(step), s.width);
-    row.load(grad_out(token), column, held.grad(step), s.width);
-    if (residual) row.load((*residual)(token), column, (*held.residual)(step), s.width);
-  };
+  const int64_t most = std::min<int64_t>(16 / bytes(s.dtype), kRowRun);  // columns of an access
+  std::optional<Ref> w, sums;                                            // the weight, its gradient
+  if (weight) {
+    w = row.local(s.dtype, "w");
+    sums = row.local(DType::f32, "sums");
+    row.clear(*sums);
+  }
+  std::vector<Ref> ring;
+  for (size_t i = 0; i < rows.size() && stages > 0; ++i) {
+    ring.push_back(k.shared(s.dtype, {1, s.hidden}, "row_in_ring"));
+  }
   k.wait_for_previous_kernel();
   auto first = k.let("first", at.x * tokens_per_block);
   auto last = k.let("last", min(first + tokens_per_block, tokens));
   k.assume(first >= 0 && first < tokens);
-  each_step([&](int64_t step, const Value& column) {
-    load(first, step, column);
-    if (weight) row.load(*weight, column, w(step), s.weight_width);
-  });
-  k.serial(first, last, [&](Value token) {
+  if (weight) row.load_all(*weight, *w, s.weight_width);
+  const auto of_token = [&](const Value& token) {
+    const auto load = [&](size_t which, int64_t step, const Ref& run) {
+      const Ref from = stages > 0 ? Ref(ring[which](0)) : Ref(rows[which](token));
+      row.load_step(from, step, run, stages > 0 ? most : s.width);
+    };
     auto r = k.let("r", rstd(token));
-    const auto normed = [&](int64_t step, const Value& i) { return f32(held.x(step, i)) * r; };
-    const auto scaled = [&](int64_t step, const Value& i) {
-      return f32(held.grad(step, i)) * out_scale;
+    const auto scaled = [&](const Ref& grad, const Value& i) {
+      return s.has_scale ? f32(grad(i)) * out_scale : f32(grad(i));
     };
-    const auto weighted = [&](int64_t step, const Value& i) {
-      return weight ? scaled(step, i) * f32(w(step, i)) : scaled(step, i);
+    const auto weighted = [&](const Ref& grad, int64_t step, const Value& i) {
+      return weight ? scaled(grad, i) * f32((*w)(step, i)) : scaled(grad, i);
     };
+    const auto grads = row.local(s.dtype, "grads"), values = row.local(s.dtype, "values");
+    for (int64_t step = 0; step < tile.steps; ++step) {
+      load(0, step, grads(step));
+      load(1, step, values(step));
+    }
     const Value d = row.sum([&](int64_t step, const Value& i) {
-      return std::pair(normed(step, i), weighted(step, i));
+      return std::pair<Value, Value>(f32(values(step, i)) * r, weighted(grads(step), step, i));
     });
     auto mean = k.let("mean", d / static_cast<float>(s.hidden));
-    auto next = k.let("next", token + 1);
-    each_step([&](int64_t step, const Value& column) {
-      auto grads = k.local(s.dtype, {kRowRun}, "grads");
-      std::optional<Ref> added;
-      if (sums) added = sums->load(step);
-      k.unrolled(kRowRun, [&](Value i) {
-        auto xh = k.let("xh", normed(step, i));
-        Value grad = (weighted(step, i) - xh * mean) * r;
-        if (residual) grad = grad + f32((*held.residual)(step, i));
-        grads(i) = cast(s.dtype, grad);
-        if (added) (*added)(i) = fma(xh, scaled(step, i), (*added)(i));
+    for (int64_t step = 0; step < tile.steps; ++step) {
+      row.in_row(step, [&](const Value& column) {
+        std::vector<Ref> runs;  // loaded again: the registers hold the sums of columns
+        for (size_t i = 0; i < rows.size(); ++i) {
+          runs.push_back(k.local(s.dtype, {kRowRun}, "run"));
+          load(i, step, runs[i]);
+        }
+        auto made = k.local(s.dtype, {kRowRun}, "made");
+        k.vectorized(kRowRun, [&](Value i) {
+          auto xh = k.let("xh", f32(runs[1](i)) * r);
+          Value grad = (weighted(runs[0], step, i) - xh * mean) * r;
+          if (s.has_residual) grad = grad + f32(runs[2](i));
+          made(i) = cast(s.dtype, grad);
+          if (sums) (*sums)(step, i) = fma(xh, scaled(runs[0], i), (*sums)(step, i));
+        });
+        row.store(made, grad_x(token), column, most);
       });
-      if (added) sums->store(step, *added);
-      row.store(grads, grad_x(token), column, stored);
-      k.if_(next < last, [&] { load(next, step, column); });
+    }
+  };
+  if (stages > 0) {
+    k.pipelined(0, last - first, stages, [&](Value round) {
+      auto token = k.let("token", first + round);
+      for (size_t i = 0; i < rows.size(); ++i) {
+        k.copy(rows[i].tile({token, 0}, {1, s.hidden}), ring[i]);
+      }
+      of_token(token);
     });
-  });
-  if (partials) {
-    each_step([&](int64_t step, const Value& column) {
-      const Ref total = sums->load(step);
-      row.store(total, (*partials)(at.x), column, 4);
-    });
+  } else {
+    k.serial(first, last, of_token);
+  }
+  for (int64_t step = 0; step < tile.steps && partials; ++step) {
+    row.in_row(
+        step, [&](const Value& column) { row.store((*sums)(step), (*partials)(at.x), column, 4); });
   }
   return k.finish();
 }
@@ -195,9 +177,10 @@ void launches(const Call& c, Launches& go) {
   s.has_weight = c.has("weight");
   s.has_residual = c.has("grad_residual_out");
   s.weight_dtype = s.has_weight ? c.dtype("grad_weight") : DType::f32;
-  s.width = static_cast<int16_t>(
+  s.has_scale = c.number("out_scale") != 1;
+  s.width = static_cast<int8_t>(
       std::gcd(std::gcd(width_of("x"), width_of("grad_out")), width_of("grad_residual_out")));
-  s.weight_width = static_cast<int16_t>(width_of("weight"));
+  s.weight_width = static_cast<int8_t>(width_of("weight"));
   s.hidden = c.i32("H");
   Args args{{}, {{"tokens_per_block", serving::rows_per_partial(c["T"])}}};
   if (s.has_weight) {

@@ -4,11 +4,14 @@
 //          ceil(hidden / group)]
 // Dtypes   x bf16|f32, weight and residual as x; out as x, or e4m3 with scales
 // Method   a row in at most 256 threads, short rows several to a block. Few tokens load the weights of
-//          their columns first; with many, blocks load them late and have fewer registers, so that more of
-//          them are on an SM. Rows are read and written once; the bound is bytes / copy bandwidth.
-// Measured one H200, bf16, 8001 rows of 7168: 59 us, all of the copy's rate, of 4096 38, 90 %. With a cast to e4m3 72, 63 %.
-// Lost     weights in registers 73, 39, and 82 with a cast; in three blocks of a multiprocessor 63, 39; the next row loaded
-//          before this one is done 64, 36, and 65 with a cast.
+//          their columns first; with many, 128 threads have a row, load the weights late and have registers for
+//          the row alone, so that many blocks are on an SM. No branch separates the loads: beyond the row
+//          they repeat its last run. Rows are read and written once; the bound is bytes / copy bandwidth.
+// Measured one H200, bf16, 8001 rows of 7168: 58 us, all of the copy's rate, of 4096 35, 97 %, of 2048 20, 86 %. With a cast
+//          to e4m3 53, 84 %; with an addition before it 103, 95 %.
+// Lost     256 threads 69, 37, and 74 with a cast; then five blocks of an SM 69; rows ahead in shared memory by cp.async or
+//          bulk copies 63, 38, and 55 to 57 with a cast; eight blocks of 128 threads with a cast 57; weights in registers 73,
+//          39, and 82 with a cast; conversions one by one 72 with a cast.
 // Maths    n = round(x + residual); then norm_output.h
 
 #include "kernels/serving/norm/parts/norm_kernel.h"
@@ -34,12 +37,24 @@ constexpr int64_t kManyTokens = 1024;
 constexpr int64_t kShortRow =
     2048;  // of which a thread holds so little that they do not: 22.4 us for 24.6
 
-/// Launch bound of blocks that load weights late: no row of four steps spills with it.
+/// Rows of many tokens take half as many threads: each has twice as many loads in flight, and rows of 7168 fill
+/// their last step.
+RowTile row_tile(const NormSpec& s) {
+  constexpr int64_t kLongRow = 8192;
+  const int64_t threads = s.keeps_weight || s.out.hidden > kLongRow ? 256 : 128;
+  return pick_row_tile(s.out.hidden,
+                       {.shares_blocks = true, .max_threads = threads, .block_threads = threads});
+}
+
+/// Launch bound of blocks that load weights late: registers for the row, and for what a step computes.
 int blocks_per_sm(const NormSpec& s, const RowTile& tile) {
-  constexpr int64_t kMostWords = 32, kMostSteps = 4;  // of a row in a thread
+  if (s.keeps_weight) return 0;
+  constexpr int64_t kMostWords = 56, kOthers = 36, kOthersOfCast = 52;  // words of a thread
   const int64_t words = tile.steps * kRowRun * bytes(s.out.dtype) / 4 * (s.has_residual ? 2 : 1);
-  if (s.keeps_weight || words > kMostWords || tile.steps > kMostSteps) return 0;
-  return s.out.group > 0 && words > kMostWords / 2 ? 3 : 4;
+  if (words > kMostWords) return 0;
+  constexpr int64_t kRegisters = 65536;  // of an SM
+  const int64_t each = words + (s.out.group > 0 ? kOthersOfCast : kOthers);
+  return static_cast<int>(kRegisters / (each * tile.block_threads()));
 }
 
 }  // namespace
@@ -47,7 +62,7 @@ int blocks_per_sm(const NormSpec& s, const RowTile& tile) {
 ir::Kernel build_norm(const NormSpec& s) {
   const DType dtype = s.out.dtype;
   const int64_t hidden = s.out.hidden;
-  const RowTile tile = pick_row_tile(hidden, true);
+  const RowTile tile = row_tile(s);
   Builder k(s.out.group == 0 ? "norm_fwd" : "norm_fwd_and_per_token_cast");
   auto tokens = k.dim("tokens");
   const auto rows_of = [&](const std::string& name) {
@@ -75,24 +90,15 @@ ir::Kernel build_norm(const NormSpec& s) {
   k.serial(at.x * tiles_per_block, min((at.x + 1) * tiles_per_block, tiles), [&](Value tile_of) {
     auto token = k.let("token", tile_of * tile.rows + row.row());
     auto valid = k.let("valid", token < tokens);
+    auto source = k.let("source", min(token, tokens - 1));
     auto n = row.local(dtype, "n");
-    row.clear(n);
     std::optional<Ref> added;
-    if (residual) {
-      added = row.local(dtype, "added");
-      row.clear(*added);
-    }
-    k.if_(valid, [&] {
-      for (int64_t step = 0; step < tile.steps; ++step) {
-        row.in_row(step, [&](const Value& column) {
-          row.load(x(token), column, n(step), s.width);
-          if (added) row.load((*residual)(token), column, (*added)(step), s.width);
-        });
-      }
-    });
+    if (residual) added = row.local(dtype, "added");
+    row.load_all(x(source), n, s.width);
+    if (added) row.load_all((*residual)(source), *added, s.width);
     if (added) {
       for (int64_t step = 0; step < tile.steps; ++step) {
-        k.unrolled(kRowRun, [&](Value i) {
+        k.vectorized(kRowRun, [&](Value i) {
           n(step, i) = cast(dtype, f32(n(step, i)) + f32((*added)(step, i)));
         });
         row.in_row(step, [&](const Value& column) {
@@ -122,7 +128,7 @@ NormSpec norm_spec(const Call& c) {
 
 void add_norm(const Call& c, Launches& go, const NormSpec& s, Args args) {
   if (c["T"] == 0) return;  // mega_moe_sf keeps its values
-  const int64_t tiles = num_blocks(c["T"], pick_row_tile(s.out.hidden, true).rows);
+  const int64_t tiles = num_blocks(c["T"], row_tile(s).rows);
   const int64_t per_block =
       s.keeps_weight ? std::clamp<int64_t>(tiles / kManyBlocks, 1, kMaxTiles) : 1;
   args.scalars.push_back({"tiles_per_block", per_block});

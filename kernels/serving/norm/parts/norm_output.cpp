@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "kernels/views/alignment.h"
 
@@ -24,6 +25,7 @@ NormOutputSpec norm_output_spec(const Call& c, DType dtype) {
   s.dtype = dtype;
   s.hidden = c.i32("H");
   s.has_weight = c.has("weight");
+  s.has_scale = c.number("out_scale") != 1;
   s.weight_width =
       static_cast<int8_t>(s.has_weight ? common_vector(c.tensor("weight"), most) : most);
   return s;
@@ -45,7 +47,7 @@ NormOutput::NormOutput(Builder& k, const NormOutputSpec& s, const Value& tokens,
   }
   if (s.save_rstd) rstd_ = k.output("rstd", DType::f32, {tokens}, {.align = 4});
   eps_ = k.scalar(eps, DType::f32);
-  out_scale_ = k.scalar("out_scale", DType::f32);
+  if (s.has_scale) out_scale_ = k.scalar("out_scale", DType::f32);
   if (s.group > 0) scales_.emplace(k, s.sf_layout, tokens, num_blocks(s.hidden, s.group));
   out_ = k.output("out", s.group > 0 ? DType::e4m3 : s.dtype, {tokens, s.hidden});
   if (s.save_bf16) rounded_ = k.output("out_bf16", DType::bf16, {tokens, s.hidden});
@@ -58,16 +60,19 @@ NormOutput::NormOutput(Builder& k, const NormOutputSpec& s, const Value& tokens,
 void NormOutput::load_weight(const NormRow& row) {
   if (!weight_) return;
   w_ = row.local(s_.dtype, "w");
-  row.clear(*w_);
-  for (int64_t step = 0; step < row.tile().steps; ++step) load_weight(row, step, (*w_)(step));
-}
-
-void NormOutput::load_weight(const NormRow& row, int64_t step, const Ref& w) const {
-  row.in_row(step, [&](const Value& column) { row.load(*weight_, column, w, s_.weight_width); });
+  row.load_all(*weight_, *w_, s_.weight_width);
 }
 
 void NormOutput::store(const NormRow& row, const Value& token, const Value& valid,
                        const Ref& n) const {
+  // The weights of a step are loaded a step ahead: after a store they could not be.
+  std::vector<Ref> weights;
+  const auto load_weight = [&](int64_t step) {
+    if (!weight_ || w_ || step == row.tile().steps) return;
+    weights.push_back(k_.local(s_.dtype, {kRowRun}, "w"));
+    row.load_step(*weight_, step, weights.back(), s_.weight_width);
+  };
+  load_weight(0);
   const Value squares = row.sum([&](int64_t step, const Value& i) {
     auto value = f32(n(step, i));
     return std::pair(value, value);
@@ -75,18 +80,14 @@ void NormOutput::store(const NormRow& row, const Value& token, const Value& vali
   auto r = k_.let("r", 1.0f / sqrt(squares / static_cast<float>(s_.hidden) + eps_));
   if (rstd_) k_.if_(valid && row.thread() == 0, [&] { (*rstd_)(token).unchecked() = r; });
   for (int64_t step = 0; step < row.tile().steps; ++step) {
+    load_weight(step + 1);
     std::optional<Ref> w;
-    if (w_) w = (*w_)(step);
-    if (weight_ && !w_) {
-      w = k_.local(s_.dtype, {kRowRun}, "w");
-      if (row.tile().ragged) {
-        k_.unrolled(kRowRun, [&](Value i) { (*w)(i) = cast(s_.dtype, 0.0f); });
-      }
-      load_weight(row, step, *w);
-    }
-    k_.unrolled(kRowRun, [&](Value i) {
-      const Value scale = w ? f32((*w)(i)) * out_scale_ : out_scale_;
-      n(step, i) = cast(s_.dtype, f32(n(step, i)) * r * scale);
+    if (weight_) w.emplace(w_ ? Ref((*w_)(step)) : weights[static_cast<size_t>(step)]);
+    k_.vectorized(kRowRun, [&](Value i) {
+      Value scale = s_.has_scale ? out_scale_ : Value();
+      if (w) scale = s_.has_scale ? f32((*w)(i)) * out_scale_ : f32((*w)(i));
+      auto normed = f32(n(step, i)) * r;
+      n(step, i) = cast(s_.dtype, w || s_.has_scale ? normed * scale : normed);
     });
     if (scales_) {
       store_codes(row, token, valid, step, n(step));
@@ -107,6 +108,7 @@ void NormOutput::store_codes(const NormRow& row, const Value& token, const Value
                              int64_t step, const Ref& z) const {
   auto amax = k_.var(DType::f32, 0.0f, "amax");
   k_.unrolled(kRowRun, [&](Value i) { amax = max(amax, abs(f32(z(i)))); });
+  amax = select(valid, amax, 0.0f);
   const int threads = static_cast<int>(s_.group / kRowRun);
   for (int distance = 1; distance < threads; distance *= 2) {
     const Value other = k_.shuffle_xor(amax, distance);
@@ -117,7 +119,7 @@ void NormOutput::store_codes(const NormRow& row, const Value& token, const Value
   row.in_row(step, [&](const Value& column) {
     k_.if_(valid, [&] {
       auto codes = k_.local(DType::e4m3, {kRowRun}, "codes");
-      k_.unrolled(kRowRun, [&](Value i) { codes(i) = cast(DType::e4m3, f32(z(i)) * inverse); });
+      k_.vectorized(kRowRun, [&](Value i) { codes(i) = cast(DType::e4m3, f32(z(i)) * inverse); });
       row.store(codes, (*out_)(token), column, kRowRun);
       if (rounded_) row.store(z, (*rounded_)(token), column, kRowRun);
     });

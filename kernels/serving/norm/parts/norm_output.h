@@ -24,9 +24,10 @@ struct NormOutputSpec {
   DType dtype;  // of the row, of weight, and of out without a cast
   SfLayout sf_layout;
   bool has_weight, save_rstd, round_sf, save_bf16, has_mega;
+  bool has_scale;       // out_scale is not 1
   int8_t weight_width;  // columns per load of the weight
-  int16_t group;        // columns of a scale; 0: no cast
-  uint8_t unused[2] = {};
+  uint8_t unused = 0;
+  int16_t group;  // columns of a scale; 0: no cast
   int32_t hidden;
 };
 
@@ -37,8 +38,8 @@ void set_cast(NormOutputSpec& s, const Call& c);
 
 class NormOutput {
  public:
-  /// Declares weight, rstd, out and the tensors of the cast, and the scalars `eps`, out_scale and, with
-  /// mega_moe_sf, mega_moe_block_m.
+  /// Declares weight, rstd, out and the tensors of the cast, and the scalars `eps`, out_scale if it is not 1
+  /// and, with mega_moe_sf, mega_moe_block_m.
   NormOutput(dsl::Builder& k, const NormOutputSpec& s, const dsl::Value& tokens,
              const std::string& eps);
 
@@ -47,13 +48,12 @@ class NormOutput {
   /// Loads the weights of the thread's columns, for all rows of the block. Without it each row loads them where
   /// it multiplies with them: fewer registers, later.
   void load_weight(const NormRow& row);
-  /// Norms `n` [steps, 8], 0 beyond the row and where the token is not `valid`, and stores the outputs.
+  /// Norms `n` [steps, 8] of load_all, and stores the outputs if the token is `valid`; else scales of zeros.
   /// All threads of the block come together.
   void store(const NormRow& row, const dsl::Value& token, const dsl::Value& valid,
              const dsl::Ref& n) const;
 
  private:
-  void load_weight(const NormRow& row, int64_t step, const dsl::Ref& w) const;
   void store_codes(const NormRow& row, const dsl::Value& token, const dsl::Value& valid,
                    int64_t step, const dsl::Ref& z) const;
   void store_mega(const dsl::Value& token, const dsl::Value& group, const ScaleFactor& scale) const;

@@ -10,6 +10,8 @@ namespace {
 
 constexpr int64_t kColumns = 32;  // of a block
 constexpr int kThreads = 256;
+constexpr int64_t kAtOnce = 12;  // partials that a thread loads before it adds them
+static_assert(kPartials % kAtOnce == 0);
 
 }  // namespace
 
@@ -43,9 +45,12 @@ ir::Kernel build_partial_sum(const std::string& name, const std::string& result,
   auto column = k.let("column", at.x * kColumns + k.thread());
   k.if_(k.thread() < kColumns && column < s.columns, [&] {
     auto sum = k.var(DType::f32, 0.0f, "sum");
-    if (tile) {
-      k.serial(0, min(count, i32(kPartials)),
-               [&](Value part) { sum += (*tile)(part, k.thread()); });
+    if (tile) {  // rows beyond the partials are +0
+      k.serial(0, kPartials / kAtOnce, [&](Value round) {
+        auto loaded = k.local(DType::f32, {kAtOnce}, "loaded");
+        k.unrolled(kAtOnce, [&](Value i) { loaded(i) = (*tile)(round * kAtOnce + i, k.thread()); });
+        k.unrolled(kAtOnce, [&](Value i) { sum += loaded(i); });
+      });
     }
     if (s.accumulates) {
       Value before = out(column);
