@@ -5,7 +5,8 @@
 //          bytes / copy bandwidth.
 // Maths    m = fma(momentum, beta1, (1 - beta1) grad); out = fma(grad, 1 - beta1, beta1 m), or m without
 //          nesterov; momentum = m rounded. 1 - beta1 is rounded once, from f64.
-// Measured 2^27 elements on an H200: f32 momentum 540 us, 59 % of a copy, bf16 335, 77 %. Not tuned.
+// Measured one H200, 2^27 elements: f32 momentum 465 us, 95 % of copy, bf16 325, 97 %.
+// Lost     eight neighbouring elements of a thread, whose stores write half sectors: 545 and 336.
 
 #include <algorithm>
 #include <functional>

@@ -6,6 +6,9 @@
 //          is bytes / copy bandwidth.
 // Maths    to nearest, ties to even; e4m3 saturates; NaN becomes the format's own. Stochastic rounding:
 //          random_round.h
+// Measured one H200, 58720256 elements of f32: to bf16 84 us, all of the copy's rate, stochastically too; to e4m3
+//          stochastically 78, 92 %, where integer operations bind as well.
+// Lost     a shift for whole part and fraction each, code by code 104; 64-bit shifts and bytes by selects 84.
 
 #include <algorithm>
 #include <cstddef>
