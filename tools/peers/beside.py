@@ -6,6 +6,7 @@ added, without the gaps between them. The L2 cache is flushed before each call.
 """
 
 import argparse
+import contextlib
 import datetime
 import json
 import os
@@ -109,16 +110,15 @@ def main(script, about, peers, versions):
     if not torch.cuda.is_available():
         print("SKIPPED: torch sees no CUDA device")
         return
-    lines = [line for op in options.op for line in records_of(op, peers[op], options.tessera)]
     run = {
         "card": torch.cuda.get_device_name(),
         "date": datetime.date.today().isoformat(),
         "command": f"{script} {' '.join(options.op)}",
         "peers": f"{versions()}; in one run on one card, ours before and after, the L2 cache flushed before each call",
     }
-    text = "".join(json.dumps(line) + "\n" for line in [{"run": run}, *lines])
-    if options.out == "-":
-        sys.stdout.write(text)
-    else:
-        with open(options.out, "w", encoding="utf-8") as file:
-            file.write(text)
+    with contextlib.ExitStack() as stack:
+        file = sys.stdout if options.out == "-" else stack.enter_context(open(options.out, "w", encoding="utf-8"))
+        print(json.dumps({"run": run}), file=file)
+        for op in options.op:
+            for line in records_of(op, peers[op], options.tessera):
+                print(json.dumps(line), file=file, flush=True)

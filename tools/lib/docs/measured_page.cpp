@@ -121,10 +121,9 @@ Records Records::load(const std::string& root) {
   records.h200_run = read_run(folder + "h200.jsonl");
   records.h100 = PeerTimes::load(folder + "h100.jsonl");
   records.h200 = PeerTimes::load(folder + "h200.jsonl");
-  records.peers = {read_peers(folder + "h200-peers.jsonl"),
-                   read_peers(folder + "h200-tilekernels.jsonl"),
-                   read_peers(folder + "h200-attention.jsonl"),
-                   read_peers(folder + "h200-decode-backward.jsonl")};
+  for (const char* file : {"peers", "tilekernels", "torch", "attention", "decode-backward"}) {
+    records.peers.push_back(read_peers(fmt::format("{}h200-{}.jsonl", folder, file)));
+  }
   records.languages = read_languages(folder + "h200-languages.jsonl");
   return records;
 }
@@ -257,6 +256,7 @@ std::string measured_text(const Records& records) {
   };
   row("h200-peers.jsonl", records.peers[0].run);
   row("h200-tilekernels.jsonl", records.peers[1].run);
+  row("h200-torch.jsonl", records.peers[2].run);
   row("h200-languages.jsonl", records.languages.run);
   return text;
 }
