@@ -80,7 +80,8 @@ ir::Kernel build_rows(const Spec& s) {
   auto tokens_per_block = k.scalar("tokens_per_block", DType::i32);
   auto at = k.launch({(tokens + tokens_per_block - 1) / tokens_per_block},
                      {.threads = tile.block_threads(),
-                      .min_blocks_per_sm = s.dtype == DType::bf16 && tile.steps <= 4 ? 2 : 0});
+                      .min_blocks_per_sm = s.dtype == DType::bf16 && tile.steps <= 4 ? 2 : 1});
+  // NOTE: without a bound ptxas stops at 128 registers and spills 8 bytes of f32 rows on sm_80.
   k.let_next_kernel_start();
   const NormRow row(k, s.hidden, tile);
   const int64_t most = std::min<int64_t>(16 / bytes(s.dtype), kRowRun);  // columns of an access
