@@ -7,7 +7,7 @@
 namespace tessera::test {
 
 inline bool is_not_measured(const std::string& op) {
-  static const std::set<std::string> ops = {"gated_delta_varlen_fwd", "serving_plan"};
+  static const std::set<std::string> ops = {"serving_plan"};
   return ops.contains(op);
 }
 
