@@ -10,7 +10,12 @@
 //
 // Bound     7 products, where one pass with tickets for grad_q has 5. One H200, 4 x 48 heads of 128, 4096 tokens, us (cuDNN,
 //           torch's flash in the same call): 11518 (7472, 13442), causal 6403 (4141, 7274): 501 TFLOP/s of 7 products.
-//           The plain form takes 45406 and 23907.
+//           The plain form takes 45406 and 23907. Interleaved on another day 9905 (cuDNN 7184), causal 5724 (3999).
+// Lost      one pass over keys, ds through shared memory to ds^T k, each part of 64 rows of grad_q added by a role of its own
+//           with a tensor store when a ticket says so: 13010 in place of 9905, causal 11854 in place of 5724, with the same
+//           bits. That product issued beside ds q 13487 and 12158; two parts under way 12255 and 11224. A causal call takes
+//           about the time of a full one: the chain of tickets bounds it, at 3.8 us for a tile. Not tried: several roles that
+//           add, so that the wait, the addition and the signal of neighbouring tiles overlap.
 
 #include <functional>
 #include <optional>
