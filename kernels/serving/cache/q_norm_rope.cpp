@@ -1,7 +1,7 @@
 // q_norm_rope: normalises heads of queries without a weight and rotates their last 64 channels.
 //
 // Dtypes   q, out bf16; positions i32|i64
-// Method   the rows of norm_fwd, a row per head; the threads of the last 64 channels rotate four pairs each. Rows are read
+// Method   the rows of norm_fwd, a row per head and, up to 512 channels, per warp; the threads of the last 64 channels rotate four pairs each. Rows are read
 //          and written once; the bound is bytes / copy bandwidth.
 // Maths    norm_fwd, rounded to bf16, then apply_rotary of interleaved pairs, rounded again: the same bits
 
@@ -31,7 +31,10 @@ struct Spec {
 };
 
 ir::Kernel build(const Spec& s) {
-  const serving::RowTile tile = serving::pick_row_tile(s.channels, {.shares_blocks = true});
+  // A warp has a head: no barrier.
+  constexpr int64_t kLongHead = 512;
+  const serving::RowTile tile = serving::pick_row_tile(
+      s.channels, {.shares_blocks = true, .max_threads = s.channels > kLongHead ? 256 : 32});
   Builder k("q_norm_rope");
   auto tokens = k.dim("tokens");
   const DimOptions apart{.multiple_of = s.width};

@@ -5,6 +5,8 @@
 //          moves once in each direction; the bound is bytes / copy bandwidth.
 // Maths    code = cast(x * inverse), x = round(code * scale); scale and inverse as in scale_factor.h, or a
 //          scale that is an e4m3 itself: scale = e4m3(max(amax, max * 2^-9) / max), inverse = 1 / scale
+// Measured one H200, bf16, 8192 x 7168: e4m3 57.5 us, 98 % of copy, e2m1 64, 88 %, with e4m3 scales 65.
+// Lost     conversions of e4m3 one by one 59.2; of e2m1 in pairs 64.5 and 67.3.
 
 #include <functional>
 #include <limits>
@@ -70,13 +72,19 @@ ir::Kernel build(const Spec& s) {
   }
   const ScaleFactor scale = scale_of(k, s, amax);
   auto factor = k.let("factor", scale.scale), inverse = k.let("inverse", scale.inverse);
-  k.unrolled(kRun, [&](Value i) {
-    auto code = cast(s.format, f32(held(i)) * inverse);
+  const auto rounded = [&](const Value& i, const Value& code) {
     auto value = f32(code) * factor;
     held(i) = s.dtype == DType::f32
                   ? select(is_nan(value), reinterpret(DType::f32, u32(0x7FFFFFFF)), value)
                   : cast(s.dtype, value);
-  });
+  };
+  if (s.format == DType::e4m3) {  // conversions in pairs, which e2m1 loses by
+    auto codes = k.local(s.format, {kRun}, "codes");
+    k.vectorized(kRun, [&](Value i) { codes(i) = cast(s.format, f32(held(i)) * inverse); });
+    k.vectorized(kRun, [&](Value i) { rounded(i, codes(i)); });
+  } else {
+    k.unrolled(kRun, [&](Value i) { rounded(i, cast(s.format, f32(held(i)) * inverse)); });
+  }
   each([&](const Value& i) { x(token, column + i).unchecked() = held(i); });
   return k.finish();
 }
