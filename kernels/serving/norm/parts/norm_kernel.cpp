@@ -7,9 +7,10 @@
 //          their columns first; with many, 128 threads have a row, load the weights late and have registers for
 //          the row alone, so that many blocks are on an SM. No branch separates the loads: beyond the row
 //          they repeat its last run. Rows are read and written once; the bound is bytes / copy bandwidth.
-// Measured one H200, bf16, 8001 rows of 7168: 58 us, all of the copy's rate, of 4096 35, 97 %, of 2048 20, 86 %. With a cast
-//          to e4m3 53, 84 %; with an addition before it 103, 95 %.
-// Lost     256 threads 69, 37, and 74 with a cast; then five blocks of an SM 69; rows ahead in shared memory by cp.async or
+// Measured one H200, bf16, 8001 rows of 7168: 57 us, all of the copy's rate, of 4096 34, 99 %, of 2048 20, 86 %. With a cast
+//          to e4m3 51, 86 %; with an addition before it 102, 96 %.
+// Lost     weights loaded in the step that needs them 58, 35, and 52 and 103 with a cast; five blocks of an SM with a cast 53;
+//          256 threads 69, 37, and 74 with a cast; then five blocks of an SM 69; rows ahead in shared memory by cp.async or
 //          bulk copies 63, 38, and 55 to 57 with a cast; eight blocks of 128 threads with a cast 57; weights in registers 73,
 //          39, and 82 with a cast; conversions one by one 72 with a cast.
 // Maths    n = round(x + residual); then norm_output.h
