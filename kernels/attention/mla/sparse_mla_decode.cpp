@@ -78,12 +78,15 @@ attention::MlaSpec spec_of(const Call& c, const Lists& lists) {
     s.extra_code_bytes = code_bytes(c.given("extra_cache"));
     s.has_extra_lengths = c.has("extra_length") ? 1 : 0;
   }
-  // Each tile converts its keys anew: smaller ones are for multiprocessors that have nothing else to do.
-  constexpr int64_t kSmallTile = 16;
-  const int64_t heads = c["h"], tiles = (heads + kSmallTile - 1) / kSmallTile;
+  // Each tile converts its keys anew: smaller ones are for multiprocessors that have nothing else to do. Codes of 4 bits take
+  // so long that two tiles with eight warps that convert each are faster than one with four.
+  constexpr int64_t kSmallTile = 16, kTile = 32;
+  const int64_t heads = c["h"], tokens = c["B"] * c["n"] * part_count(c);
   const bool is_small =
-      s.has_parts != 0 && c["B"] * c["n"] * part_count(c) * tiles <= jit::num_sms(c.device());
-  attention::choose_form(s, c, is_small ? std::min(heads, kSmallTile) : heads);
+      tokens * ((heads + kSmallTile - 1) / kSmallTile) <= jit::num_sms(c.device());
+  const bool has_fp4 = s.extra.format == CacheFormat::v41_fp4;
+  const int64_t most = is_small ? kSmallTile : has_fp4 ? kTile : heads;
+  attention::choose_form(s, c, std::min(heads, most));
   return s;
 }
 

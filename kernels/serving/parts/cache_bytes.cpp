@@ -1,7 +1,6 @@
 #include "kernels/serving/parts/cache_bytes.h"
 
 #include <algorithm>
-#include <vector>
 
 #include "kernels/checks/value_check.h"
 
@@ -62,15 +61,6 @@ Ref CacheBytes::rotated(const Slot& slot, const Value& channel) const {
   const auto first = i64(slot.offset) * (layout_.pitch() / 2);
   return (*rotated_)(slot.block, first + (channel + (layout_.bf16_at() / 2 - layout_.coded)))
       .unchecked();
-}
-
-Rows CacheBytes::rotated_rows(int64_t count, const std::function<Slot(const Value&)>& slot) const {
-  return rotated_->rows(count, [this, slot](const Value& r) {
-    const Slot of_row = slot(r);
-    const auto first = of_row.offset * i32(layout_.pitch() / 2);
-    return std::vector<Value>{select(of_row.exists, of_row.block, -1),
-                              first + i32(layout_.bf16_at() / 2)};
-  });
 }
 
 Ref CacheBytes::scale(const Slot& slot, const Value& at) const {

@@ -2,7 +2,6 @@
 // The bytes of a KV cache in a kernel: its tensors, the places of an entry's codes and scales in them, and the values of codes.
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <string>
 
@@ -38,9 +37,6 @@ class CacheBytes {
   dsl::Ref code(const Slot& slot, const dsl::Value& at) const;
   dsl::Ref rotated(const Slot& slot, const dsl::Value& channel) const;
   dsl::Ref scale(const Slot& slot, const dsl::Value& at) const;
-
-  /// The channels in bf16 of `count` entries, as rows; zeros of a slot that does not exist.
-  dsl::Rows rotated_rows(int64_t count, const std::function<Slot(const dsl::Value&)>& slot) const;
 
   /// A stored scale in f32; that from a byte of a word on.
   dsl::Value scale_value(const dsl::Value& stored) const;

@@ -33,6 +33,7 @@ bool is_taken(const std::string& op, const std::string& tensor, int64_t value) {
       "kv_store loc",
       "moe_topk_gate_bwd topk_idx",
       "per_channel_cast_fused pos_to_token",
+      "serving_plan page_table",
       "slot_plan c128_pages",
       "slot_plan c4_pages",
       "slot_plan window_pages",

@@ -6,6 +6,7 @@
 #include <functional>
 #include <limits>
 #include <numeric>
+#include <vector>
 
 #include "tests/reference/cache_entry.h"
 #include "tests/support/ops/mla_cases.h"
@@ -131,6 +132,18 @@ std::vector<OpCase> sparse_mla_decode_cases() {
   cases.push_back(exact("", {"v41_fp8", 1, 2, 8, 66, 3, "v41_fp4", 70, 64, true}));
   cases.push_back(exact("", {"v41_fp8", 1, 1, 24, 130, 64, "v41_fp8", 10, 7}));
   cases.push_back(exact("", {"v41_fp8", 2, 1, 8, 30, 1, "", 0, 64, true}));
+  // More tokens than multiprocessors for tiles of 16 heads: two groups. Most have no entries, which takes no time.
+  constexpr int64_t kMany = 17;
+  const auto some = [](std::vector<double> first) {
+    first.resize(kMany, 0);
+    return tensor_of(DType::i32, {kMany}, first);
+  };
+  test = exact("two groups", {"v32_fp8", kMany, 1, 128, 130, 64});
+  test.inputs["topk_length"] = some({130, 1});
+  cases.push_back(test);
+  test = exact("two groups", {"v4_fp8", kMany, 1, 128, 70, 5, "v4_fp8", 130, 2});
+  test.inputs["topk_length"] = some({70, 0, 3}), test.inputs["extra_length"] = some({64, 0, 129});
+  cases.push_back(std::move(test));
   cases.push_back(exact("", {"v32_fp8", 1, 1, 128, 40, 64}));
   for (const int64_t splits : {2, 7, 32}) {
     cases.push_back(with(exact("", {"v32_fp8", 2, 1, 16, 300, 64}), "num_splits", splits));

@@ -19,8 +19,10 @@
 // Up to 32 rows, which is what shared memory has room for; mla_two_groups.cpp takes more.
 //
 // Bound    bytes of the cache: 74 KB of a block take 4060 clocks of an SM at 4.2 TB/s, its products 1230 for 16 rows.
-// Measured one H200, us: 128 requests of 4096 keys, 16 heads 166 (goal 155), of 1024 keys 58 (43). sparse_mla_fwd, 4096 tokens
-//          by 2048 keys of 576: 8, 16, 32 heads 2161, 2271, 3233 (1.7 ms for the gather).
+// Measured one H200, us: 128 requests of 4096 keys, 16 heads 161 (goal 155), of 1024 keys 52.6 (43). sparse_mla_fwd, 4096 tokens
+//          by 2048 keys of 576, 32 heads 2812 (1.7 ms for the gather). Gathers of 64 channels at a time take 2386 and 2527 for 8
+//          and 16 heads; of whole rows, each of which looked its page up, 2088 and 2241.
+// Lost     rows one after the other in `scores`, with a chain of five exchanges each: 167, 58, and 3200 for 32 heads.
 
 #include <vector>
 

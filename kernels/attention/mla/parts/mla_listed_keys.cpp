@@ -1,23 +1,30 @@
 // The role `load` of sparse_mla_decode: it reads entries of a cache in the bytes of their format and stores them as bf16. So the
 // products are those of sparse_mla_fwd, and 8-bit rows cost bandwidth alone.
 //
-// Slots    threads find the slots of the 64 entries of a block, one each, and leave them in shared memory before its first codes
-//          are loaded. Their indices are loaded one block ahead.
 // Units    four lanes have an entry, a warp eight of them. A unit is the codes of 256 channels of as many entries as the warps
 //          take at once. A lane holds two units: while it converts one it loads, into the registers that become free, the
 //          unit after the next.
 // Waits    ptxas counts all these loads with one scoreboard, so a wait is for the youngest of them. A piece begins with one:
-//          loads stand behind it, a barrier of the warp after each step keeps them from sinking below all steps.
-// Rotated  channels in bf16 are a gather in the background.
+//          loads stand behind it, a barrier of the warp after each step keeps them from sinking below all steps. Warps need no
+//          other barrier, so some convert while others wait.
+// Slots    a lane finds the slot of one entry of its warp and hands it over by shuffles. Its index is loaded a block ahead.
 // Maths    bf16(code * scale) in f32, exact where the scale is a power of two: the value that kv_load gives. Codes and scales of
 //          an entry that is none are zeros.
 // Bound    bytes of the entries: of a block 42 KB in v32_fp8, 37 KB in v4_fp8, 34 KB in v41_fp8, 18 KB in v41_fp4.
-// Lost     640 threads, eight warps of them for values: 96 registers spill with 32 rows. Arrays of e2m1: a register for each
+//          Conversions take six instructions for two codes: about 15 clocks of an SM for an entry, if nothing waits.
+// Measured one H200, us, in brackets the goal: v32_fp8, 2048 entries: 8 x 16 heads in 16 splits 22.3 (11), 64 x 8 heads in two
+//          48 (36), 256 x 128 heads 475 (443). v4_fp8, 128 + 512 entries, 256 x 64 heads 109 (80), 1 x 64 heads 29.4, in ten
+//          splits 12.5 (8); 128 + 1024, 256 x 128 heads 304 (220). v41_fp8 with v41_fp4, 256 x 64 heads 155 (95), 1024 x 64 597.
+// Lost     in the same run: slots in shared memory, with two barriers of the role for each block, and rotated channels as a gather
+//          in the background: 55.8, 537, 119, 339. In another: tiles of 32 rows for 64 heads and more: 750, 139, 430; of 64 for
+//          v41_fp4, which four warps convert: 220, 853.
+//          640 threads, eight warps of them for values: 96 registers spill with 32 rows. Arrays of e2m1: a register for each
 //          code, so pairs of codes stay bytes until they are stored.
 // Banks    lanes of two rows store together: with the swizzle of 128 bytes they cover all banks once.
 
 #include <algorithm>
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "kernels/attention/mla/parts/mla_roles.h"
@@ -132,10 +139,17 @@ class ListedKeys final : public MlaLoad {
         coded_(lists_.cache.layout().coded),
         entries_(t.load_warps() * kEntriesOfWarp),
         passes_(kLatentKeys / entries_),
+        own_row_(k_.let("own_row", k_.warp() * kEntriesOfWarp +
+                                       k_.lane() / kEntriesOfWarp % dsl::i32(passes_) * entries_ +
+                                       k_.lane() % kEntriesOfWarp)),
         index_(k_.var(kI32, -1, "index")),
-        block_(k_.shared(kI32, {kLatentKeys}, "block_of_slot")),
-        offset_(k_.shared(kI32, {kLatentKeys}, "offset_of_slot")) {
+        block_(k_.var(kI32, -1, "block_of_slot")),
+        offset_(k_.var(kI32, 0, "offset_of_slot")) {
     for (int64_t i = 0; i < kHeld; ++i) held_.emplace_back(k_, lists_);
+    if (!has_rotated()) return;
+    rotated_.emplace(k_.local(kBf16, {kPiece}, "rotated"));
+    rotated_block_.emplace(k_.var(kI32, -1, "block_of_rotated"));
+    rotated_offset_.emplace(k_.var(kI32, 0, "offset_of_rotated"));
   }
 
  private:
@@ -146,19 +160,19 @@ class ListedKeys final : public MlaLoad {
     find_slot(at_.first);
     find_index(at_.first + 1);
     for (int64_t unit = 0; unit < kHeld; ++unit) load(at_.first, unit);
+    if (has_rotated() && passes_ == 1) load_rotated(at_.first, entry_of(0));
   }
 
   void fill(KeyRings& to, const Value& j) override {
+    last_first_ = to.pieces.back().first;
     for (KeyPiece& piece : to.pieces) {
       piece.ring.fill([&] {
         if (piece.first == 0) {
-          k_.parallel({kLatentKeys}, [&](Value r) {
-            Value block = block_(r);
-            (*to.has_page)(r) = cast(DType::u8, block >= 0);
-          });
+          Value block = block_;
+          k_.if_(k_.lane() < dsl::i32(kEntriesOfWarp * passes_),
+                 [&] { (*to.has_page)(own_row_) = cast(DType::u8, block >= 0); });
         }
         const int64_t end = piece.first + piece.width;
-        if (coded_ >= piece.first && coded_ < end) copy_rotated(piece, j);
         for (int64_t section = piece.first / kUnit; section * kUnit < std::min(end, coded_);
              ++section) {
           for (int64_t pass = 0; pass < passes_; ++pass) {
@@ -195,11 +209,11 @@ class ListedKeys final : public MlaLoad {
         [&] { body(*lists_.extra_cache, t_.spec.extra_code_bytes); });
   }
 
-  /// The index of the thread's entry of block j.
+  /// The index of the lane's own entry of block j.
   void find_index(const Value& j) {
     index_ = -1;
-    k_.if_(k_.thread() < kLatentKeys && j < at_.end, [&] {
-      auto place = k_.let("place", j * kLatentKeys + k_.thread());
+    k_.if_(j < at_.end, [&] {
+      auto place = k_.let("place", j * kLatentKeys + own_row_);
       by_list(
           j,
           [&] {
@@ -214,30 +228,24 @@ class ListedKeys final : public MlaLoad {
           });
     });
   }
-  /// The slot of the thread's index, of block j.
+  /// The slot of that index, of block j.
   void find_slot(const Value& j) {
-    k_.if_(k_.thread() < kLatentKeys, [&] {
-      by_cache(j, [&](const CacheBytes& cache, int64_t) {
-        Value index = index_;
-        const CacheBytes::Slot slot = cache.slot(index);
-        block_(k_.thread()) = select(slot.exists, slot.block, -1);
-        offset_(k_.thread()) = slot.offset;
-      });
+    by_cache(j, [&](const CacheBytes& cache, int64_t) {
+      Value index = index_;
+      const CacheBytes::Slot slot = cache.slot(index);
+      block_ = select(slot.exists, slot.block, -1), offset_ = slot.offset;
     });
   }
 
-  CacheBytes::Slot slot_of(const Value& row) {
-    Value block = block_(row), offset = offset_(row);
-    return {block >= 0, block, offset};
-  }
-  /// The lane's entry of a unit: its row of the tile.
+  /// The lane's entry of a unit: its row of the tile, and its slot.
   Value row_of(int64_t unit) {
     return k_.warp() * kEntriesOfWarp + unit % passes_ * entries_ + k_.lane() / kLanesOfEntry;
   }
-  /// The same with variables: it is asked for often.
   CacheBytes::Slot entry_of(int64_t unit) {
-    const CacheBytes::Slot slot = slot_of(row_of(unit));
-    auto block = k_.let("block", slot.block), offset = k_.let("offset", slot.offset);
+    const Value finder = k_.lane() / kLanesOfEntry + unit % passes_ * kEntriesOfWarp;
+    Value own_block = block_, own_offset = offset_;
+    auto block = k_.let("block", k_.shuffle(own_block, finder));
+    auto offset = k_.let("offset", k_.shuffle(own_offset, finder));
     return {k_.let("is_there", block >= 0), block, offset};
   }
 
@@ -277,26 +285,61 @@ class ListedKeys final : public MlaLoad {
         k_.sync_warp();
       }
     });
+    if (has_rotated()) pass_rotated(row, j, unit);
     if (is_first_of_next) find_index(j + 2);
   }
 
-  /// Copies the channels in bf16 of block j.
-  void copy_rotated(const KeyPiece& to, const Value& j) {
-    if (lists_.cache.layout().bf16_bytes() == 0) return;
-    const int64_t width = t_.spec.width - coded_;
-    by_cache(j, [&](const CacheBytes& cache, int64_t) {
-      const auto slot = [&](const Value& r) { return slot_of(r); };
-      k_.copy(cache.rotated_rows(kLatentKeys, slot),
-              to.tile.tile({0, coded_ - to.first}, {kLatentKeys, width}));
+  bool has_rotated() const { return lists_.cache.layout().bf16_bytes() > 0; }
+  /// Behind a unit: stores the lane's channels in bf16 of its entry, which are one step, and loads the next ones. There is room
+  /// for one entry; with two passes the second is loaded when the first is stored, and its slot is kept until then.
+  void pass_rotated(const Ref& row, const Value& j, int64_t unit) {
+    const int64_t pass = unit - (units() - passes_);  // of the last section
+    if (pass >= 0) store_rotated(row);
+    if (passes_ == 1) {
+      if (pass == 0) load_rotated(j + 1, entry_of(0));
+    } else if (pass == -1) {
+      load_rotated(j, entry_of(0));
+      const CacheBytes::Slot second = entry_of(1);
+      *rotated_block_ = second.block, *rotated_offset_ = second.offset;
+    } else if (pass == 0) {
+      Value block = *rotated_block_, offset = *rotated_offset_;
+      load_rotated(j, {block >= 0, block, offset});
+    }
+  }
+  void load_rotated(const Value& j, const CacheBytes::Slot& slot) {
+    const auto each = [&](int64_t width, const std::function<void(const Value&)>& body) {
+      const int64_t at_once = std::min(width, kPiece);
+      k_.unrolled(kPiece / at_once, [&](Value piece) {
+        k_.vectorized(at_once, [&](Value i) { body(piece * at_once + i); });
+      });
+    };
+    by_cache(j, [&](const CacheBytes& cache, int64_t access) {
+      const int64_t width = access / bytes(kBf16);
+      each(width, [&](const Value& i) { (*rotated_)(i) = dsl::cast(kBf16, 0.0f); });
+      k_.if_(slot.exists, [&] {
+        const Value first = k_.lane() % kLanesOfEntry * kPiece + dsl::i32(coded_);
+        each(width, [&](const Value& i) { (*rotated_)(i) = cache.rotated(slot, first + i); });
+      });
+    });
+  }
+  void store_rotated(const Ref& row) {
+    const Value first = k_.lane() % kLanesOfEntry * kPiece + dsl::i32(coded_ - last_first_);
+    k_.unrolled(kPiece / kStored, [&](Value piece) {
+      k_.vectorized(kStored, [&](Value i) {
+        row(first + piece * kStored + i) = (*rotated_)(piece * kStored + i);
+      });
     });
   }
 
   const MlaLists& lists_;
   const int64_t coded_;             // channels
   const int64_t entries_, passes_;  // of all warps at once; of a block
-  const Ref index_;           // of the thread's entry, of the block after that which is loaded
-  const Ref block_, offset_;  // of slots of the block that is loaded; block -1: none
+  const Value own_row_;             // of the tile: the entry whose slot the lane finds
+  const Ref index_;                 // of that entry, of the block after that which is loaded
+  const Ref block_, offset_;        // of its slot, of the block that is loaded; block -1: none
   std::vector<HeldUnit> held_;
+  std::optional<Ref> rotated_, rotated_block_, rotated_offset_;
+  int64_t last_first_ = 0;  // the first channel of the last piece
   Value token_, first_blocks_;
 };
 

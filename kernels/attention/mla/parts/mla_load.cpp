@@ -20,15 +20,21 @@ constexpr int64_t kRowsAtOnce = 8;
 class PagedKeys final : public MlaLoad {
  public:
   PagedKeys(MlaTensors& t, QueryRing& queries, std::vector<KeyRings*> to)
-      : MlaLoad(t, queries, std::move(to)), pages_(k_.shared(kI32, {kLatentKeys}, "pages")) {}
+      : MlaLoad(t, queries, std::move(to)),
+        pages_(k_.shared(kI32, {kLatentKeys}, "pages")),
+        page_(k_.var(kI32, -1, "page_of_thread")) {}
 
  private:
-  void begin() override { end_ = k_.let("end", min(at_.length, at_.end * kLatentKeys)); }
+  void begin() override {
+    end_ = k_.let("end", min(at_.length, at_.end * kLatentKeys));
+    look_up(at_.first * kLatentKeys);
+  }
 
   /// Looks for the pages before it waits for room.
   void fill(KeyRings& to, const Value& j) override {
     auto first = k_.let("first_key", j * kLatentKeys);
-    find_pages(first);
+    note_pages(first);
+    look_up(first + kLatentKeys);
     for (KeyPiece& piece : to.pieces) {
       piece.ring.fill([&] {
         if (piece.first == 0) {
@@ -42,30 +48,38 @@ class PagedKeys final : public MlaLoad {
     }
   }
 
+  /// Loads the page of the thread's key of a block, one block ahead.
+  void look_up(const Value& first) {
+    page_ = -1;
+    k_.if_(k_.thread() < kLatentKeys && first + k_.thread() < end_,
+           [&] { page_ = t_.table(at_.request, (first + k_.thread()) / t_.page_size); });
+  }
   /// The pages of a block's keys; -1 for those behind the item's, and for pages that do not exist.
-  void find_pages(const Value& first) {
-    k_.parallel({kLatentKeys}, [&](Value r) {
-      auto key = k_.let("key", first + r);
-      Value page = t_.table(at_.request, key / t_.page_size);
+  void note_pages(const Value& first) {
+    k_.if_(k_.thread() < kLatentKeys, [&] {
+      Value page = page_;
       auto is_there = k_.let("is_there", page >= 0 && page < t_.pages);
       if (!t_.shape.may_lack_pages) {
-        k_.report_unless(is_there || key >= at_.length, out_of_range("page_table"));
+        k_.report_unless(is_there || first + k_.thread() >= end_, out_of_range("page_table"));
       }
-      pages_(r) = select(is_there && key < end_, page, -1);
+      pages_(k_.thread()) = select(is_there, page, -1);
     });
   }
 
   void load(const Value& first, const KeyPiece& to) {
+    const auto copy = [&](const Value& channel, const Ref& tile) {
+      const auto place = [&](const Value& r) {
+        Value page = pages_(r);
+        return std::vector<Value>{page, (first + r) % t_.page_size, dsl::i32(0), channel};
+      };
+      k_.copy(t_.cache->rows(kLatentKeys, place), tile);
+    };
     const auto gather = [&] {
+      // Of two groups the threads that load have few registers.
+      if (to.width == t_.spec.width) return copy(dsl::i32(0), to.tile);
       k_.rolled(0, to.width / kPanel, [&](Value i) {
         auto channel = k_.let("channel", i * kPanel);
-        const auto place = [&](const Value& r) {
-          Value page = pages_(r);
-          return std::vector<Value>{page, (first + r) % t_.page_size, dsl::i32(0),
-                                    to.first + channel};
-        };
-        k_.copy(t_.cache->rows(kLatentKeys, place),
-                to.tile.tile({0, channel}, {kLatentKeys, kPanel}));
+        copy(to.first + channel, to.tile.tile({0, channel}, {kLatentKeys, kPanel}));
       });
     };
     if (t_.spec.by_engine == 0) return gather();
@@ -82,6 +96,7 @@ class PagedKeys final : public MlaLoad {
   }
 
   const Ref pages_;  // of the keys of a block
+  const Ref page_;   // of the thread's key of the next block
   Value end_;        // of the item's keys
 };
 

@@ -9,7 +9,8 @@
 // Blocks take them in turn. An item computes the keys between the first and the last that some of its rows sees, and
 // writes of each row what the row sees; the other columns of the chunk are filled with -inf.
 //
-// By roles      four warps load a ring of tiles: keys in rows by tensor copies, those of pages by pieces; scales by cp.async.
+// By roles      four warps load a ring of tiles: keys in rows by tensor copies, those of pages and of chosen blocks by pieces,
+//               whose rows are looked up once, a key by each thread; scales by cp.async.
 //               Groups of four warps multiply 64 keys each by wgmma. While one of them adds up, others multiply.
 // Plain form    four warps of 16 keys each, by wgmma or mma.sync as the target has it; copies run ahead.
 //
@@ -19,9 +20,9 @@
 // Tiles         4 queries of 64 heads: 256 columns need half of the bytes from L2 that 128 do. Without spills compile too, by
 //               NVRTC: 2 queries by 192 or 256 keys (three and four groups), 2 by 128 with two products at once.
 // Measured      one H200, us (goal: DeepGEMM's time): 2048 x 65536 of 64 heads 2172 (1914), 8192 x 65536 8839 (8507); paged, 256
-//               x 8192 252 (78), 64 x 65536 482 (550 for 256 requests), 1 x 262144 34 (8: bound); 8 rows of 2048 chosen blocks
-//               67 (14 with the choice), 256 rows 1990 (90). One run, the first: pages come by pieces of 16 bytes, the likely
-//               limit of paged and chosen keys; tensor copies of whole pages are not tried.
+//               x 8192 117 (78), 64 x 65536 228 (550 for 256 requests), 1 x 262144 18.6 (8: bound); 8 rows of 2048 chosen blocks
+//               17 (14 with the choice), 256 rows 352 (90). Where each piece looked its row up: 250, 481, 34.5, 67, 1998.
+//               Tensor copies of pages need shared tiles of their own, which a product does not take.
 
 #include "kernels/serving/indexer/parts/logits_kernel.h"
 
