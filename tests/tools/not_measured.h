@@ -7,7 +7,7 @@
 namespace tessera::test {
 
 inline bool is_not_measured(const std::string& op) {
-  static const std::set<std::string> ops = {"serving_plan"};
+  static const std::set<std::string> ops = {};
   return ops.contains(op);
 }
 

@@ -75,7 +75,7 @@ class PagedKeys final : public MlaLoad {
       k_.copy(t_.cache->rows(kLatentKeys, place), tile);
     };
     const auto gather = [&] {
-      // Of two groups the threads that load have few registers.
+      // Threads that load for two groups have few registers.
       if (to.width == t_.spec.width) return copy(dsl::i32(0), to.tile);
       k_.rolled(0, to.width / kPanel, [&](Value i) {
         auto channel = k_.let("channel", i * kPanel);
