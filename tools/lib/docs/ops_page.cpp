@@ -174,7 +174,7 @@ std::string python_call(const OpInfo& op, const kernels::BenchCase& example) {
     }
     line += argument;
   }
-  return "Python:\n\n```python in: op\n" + text + line + "\n```\n\n";
+  return "```python in: op\n" + text + line + "\n```\n\n";
 }
 
 /// The purpose of a family, in the words of somebody who looks for an op.
@@ -254,7 +254,7 @@ std::string ops_text(const std::string& root, const std::string& family) {
     sections += tensors_table(op, signature) + params_table(op, signature) + lets_text(signature) +
                 rules_text(signature);
     if (!op.examples.empty()) {
-      sections += "C++:\n\n```cpp in: op\n" + cpp_call(written, op.examples.front()) + "```\n\n" +
+      sections += "```cpp in: op\n" + cpp_call(written, op.examples.front()) + "```\n\n" +
                   python_call(op, op.examples.front());
     }
     sections += times_table(records, op);
