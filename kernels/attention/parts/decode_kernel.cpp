@@ -26,9 +26,9 @@
 //               157 (but 21 in place of 30 for one request, so few items take it), one warp that loads 173, three
 //               blocks with one stage 178. Looking up pages in the warps that multiply: e4m3 208 in place of 191. Tensor
 //               copies where two blocks run at once: 152 in place of 148, 271 in place of 266, one warp that loads the same.
-//               e4m3, 32 requests of 32768 keys: codes widened through shared memory 168; from a tile without a swizzle,
-//               by conversions in registers 163, in three blocks 170, by operations on words 170. With the swizzle, which
-//               takes the bank conflicts of the example from 4416 over 13632 to 320, not measured yet.
+//               e4m3, 32 requests of 32768 keys, 157 now: codes widened through shared memory 168; from a tile without a
+//               swizzle, by conversions in registers 163, in three blocks 170, by operations on words 170; with the
+//               swizzle (conflicts of the example 320 in place of 13632) 165, all steps unrolled.
 #include "kernels/attention/parts/decode_kernel.h"
 
 #include <algorithm>
@@ -231,7 +231,7 @@ class DecodeItem {
   void multiply_keys() {
     if (!has_codes()) return k_.gemm(q_tile_, k_tile_.transposed(), scores_, by_columns());
     const CodeWords words(k_, t_.dtype());
-    for (int64_t d = 0; d < t_.spec.width; d += kCodesAtOnce) {
+    each_step(t_.spec.width, [&](const Value& d) {
       k_.parallel({keys_ / 8, 8, 4}, [&](Value tile, Value key_of_tile, Value lane) {
         // As an expression: the swizzle of the tile is chosen by places that are known.
         const Value key = tile * 8 + key_of_tile;
@@ -250,7 +250,14 @@ class DecodeItem {
         });
       });
       k_.gemm(q_tile_.tile({0, d}, {rows_, kCodesAtOnce}), *key_codes_, scores_, by_columns());
-    }
+    });
+  }
+  /// Runs `body` for each step of k, two in a round: NVRTC takes twice the time for all of them.
+  template <class Body>
+  void each_step(int64_t size, const Body& body) {
+    k_.rolled(0, size / (2 * kCodesAtOnce), [&](Value round) {
+      for (int64_t i = 0; i < 2; ++i) body(round * (2 * kCodesAtOnce) + i * kCodesAtOnce);
+    });
   }
   /// Columns of q in the order in which a thread takes four adjacent codes of a key: column 4 t + e of 16 at 2 t + e of the
   /// first half for e < 2, of the second half else. The order within an instruction changes no bit.
@@ -258,8 +265,10 @@ class DecodeItem {
     k_.parallel({rows_, t_.spec.width / 2}, [&](Value r, Value pair) {
       Value token = token_(r), head = head_(r);
       auto place = k_.let("place_of_pair", pair / 8 * 16 + pair % 2 * 8 + pair % 8 / 2 * 2);
-      k_.vectorized(
-          2, [&](Value i) { q_tile_(r, place + i) = t_.q(request, token, head, pair * 2 + i); });
+      const auto load = [&](Value i) {
+        q_tile_(r, place + i) = t_.q(request, token, head, pair * 2 + i);
+      };
+      t_.spec.q_vector > 1 ? k_.vectorized(2, load) : k_.unrolled(2, load);
     });
   }
 
@@ -278,7 +287,7 @@ class DecodeItem {
     if (!has_codes()) return k_.gemm(p_tile_, v_tile_, o_, by_columns());
     const int64_t at_once = columns_at_once(), of_tiles = 8 * at_once;
     const CodeWords words(k_, t_.dtype());
-    for (int64_t first = 0; first < keys_; first += kCodesAtOnce) {
+    each_step(keys_, [&](const Value& first) {
       k_.parallel({value_width_ / of_tiles, 8, 4}, [&](Value tiles, Value group, Value lane) {
         auto codes = k_.local(DType::e4m3, {4, at_once}, "codes");
         const Value key = lane * 2;
@@ -310,7 +319,7 @@ class DecodeItem {
         });
       });
       k_.gemm(p_tile_.tile({0, first}, {rows_, kCodesAtOnce}), *value_codes_, o_, by_columns());
-    }
+    });
   }
 
   void visit(const Value& j) {

@@ -149,6 +149,10 @@ std::vector<OpCase> serving_plan_cases() {
   for (int64_t b = 0; b <= 300; ++b) of_many.push_back(static_cast<double>(b * 2 - b % 3 % 2));
   cases.push_back(step(of_many, 640));
   test = with_pages(step({0, 4, 9, 12}, 12), 40, 16);
+  test.inputs["start"] = tensor_of(DType::i32, {3}, {632, 627, 637});
+  test.label += " up to the last page";
+  cases.push_back(test);
+  test = with_pages(step({0, 4, 9, 12}, 12), 40, 16);
   test.inputs["start"] = tensor_of(DType::i32, {3}, {2147483643, -1, 2147483647});
   test.label += " starts out of range, positions without a page";
   cases.push_back(test);
