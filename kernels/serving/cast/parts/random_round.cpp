@@ -73,8 +73,15 @@ Value RandomBits::to_e4m3(const Ref& values) const {
     auto high = byte_perm(k_, words[2], words[3], u32(pair));
     return byte_perm(k_, low, high, u32(0x5410));
   };
-  auto word = k_.var(DType::u32, four(codes, 0x40) | (four(tops, 0x73) & 0x80808080), "word");
-  auto any = values(0) + values(1) + values(2) + values(3);
+  // One after another: compilers would make the statements of operands in different orders.
+  const Value magnitudes = four(codes, 0x40);
+  const Value signs = four(tops, 0x73) & 0x80808080;
+  auto word = k_.var(DType::u32, magnitudes | signs, "word");
+  Value any = values(0);
+  for (int64_t j = 1; j < 4; ++j) {
+    const Value next = values(j);
+    any = any + next;
+  }
   k_.if_(is_nan(any), [&] {
     for (int64_t j = 0; j < 4; ++j) {
       const uint32_t others = ~(0xFFu << (8 * j)), nan = 0x7Fu << (8 * j);
