@@ -228,7 +228,7 @@ const std::set<std::string> kInSentences = {"compress_fwd",
                                             "compress_store",
                                             "compress_decode_store",
                                             "compress_prefill",
-                                            "topk_select",  // table_row is of a later request
+                                            "topk_select",  // its table has no table_row
                                             "moe_topk_gate_fwd",
                                             "apply_rotary",
                                             "norm_fwd_and_per_token_cast",
